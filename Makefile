@@ -1,0 +1,42 @@
+# The whole contributor interface. Everything runs in the project's own .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test test-long check format bench clean
+.DEFAULT_GOAL := help
+
+help: ## say what each command does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## make the .venv that everything else uses
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
+	$(BIN)/perdure demo
+
+test: $(STAMP) ## the whole suite, in parallel
+	$(BIN)/python -m pytest -n auto -q -m "not long"
+
+test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
+	$(BIN)/python -m pytest -q -m long
+
+check: $(STAMP) ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/basedpyright --warnings
+
+format: $(STAMP) ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## ratios against bare SQLite commits, in one run
+	$(BIN)/python bench/run.py
+
+clean: ## remove what the other commands made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,109 @@
+"""Runs and records as people see them: decoded, named, with times as datetimes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+
+from perdure.errors import EncodingError
+from perdure.kernel.codec import codec_for
+from perdure.kernel.journal import Record, Row, from_row
+from perdure.kernel.operation import decode_frontier
+from perdure.store.base import RunRow, Status
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_any = codec_for(Any)
+
+
+def moment(at: int) -> datetime:
+    """A stored time as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=at)
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """One thing a run waits for."""
+
+    kind: str
+    location: str
+    since: datetime
+    until: datetime | None
+    site: str
+    detail: str
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """One run, as stored a moment ago."""
+
+    id: str
+    workflow: str
+    version: str
+    status: Status
+    generation: int
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    records: int
+    #: What it waits for; the first few, `waiting_count` in all.
+    waiting: tuple[Wait, ...]
+    waiting_count: int
+    wake_at: datetime | None
+    cancel_requested: bool
+    #: Why it is parked, or why nobody runs it.
+    reason: str | None
+    #: What the workflow last said with `status(...)`, and its `state`.
+    custom_status: Any
+    state: dict[str, Any]
+
+
+def run_view(row: RunRow) -> RunView:
+    frontier = decode_frontier(row.frontier) if row.frontier is not None and not row.status.terminal else None
+    waits = frontier.operations if frontier is not None else ()
+    return RunView(
+        id=row.id,
+        workflow=row.workflow,
+        version=row.version,
+        status=row.status,
+        generation=row.generation,
+        created_at=moment(row.created_at),
+        updated_at=moment(row.updated_at),
+        finished_at=moment(row.finished_at) if row.finished_at is not None else None,
+        records=row.next_seq - 1,
+        waiting=tuple(
+            Wait(w.kind, w.location, moment(w.since), moment(w.deadline) if w.deadline else None, w.site, w.detail)
+            for w in waits
+        ),
+        waiting_count=frontier.count if frontier is not None else 0,
+        wake_at=moment(row.wake_at) if row.wake_at is not None else None,
+        cancel_requested=row.cancel_requested,
+        reason=row.reason,
+        custom_status=_value(row.custom_status),
+        state=_value(row.state) or {},
+    )
+
+
+def _value(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return _any.decode(data, "a stored value")
+    except EncodingError:  # a class this process does not have: show what is there
+        return msgspec.json.decode(data)
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One record, for people. `data` is its body as plain JSON values."""
+
+    seq: int
+    at: datetime
+    kind: str
+    location: str
+    data: dict[str, Any]
+    record: Record | None = None
+
+
+def history_entry(row: Row) -> HistoryEntry:
+    """Raises `CorruptRecord` for a damaged row."""
+    record = from_row(row)
+    return HistoryEntry(row.seq, moment(row.at), row.kind, row.location, msgspec.json.decode(row.data), record)

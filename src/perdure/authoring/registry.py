@@ -1,0 +1,128 @@
+"""Names of workflows and events, to their definitions. One registry per process, filled by the decorators.
+
+Redecorating the same source (a module reload) replaces; two different sources under one name are refused,
+and the error names both files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from perdure import limits
+from perdure.errors import BadDefinition, NameClash, UnknownWorkflow
+from perdure.kernel.definitions import EventSpec, WorkflowSpec
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[^\s/#~\x00-\x1f\x7f]+")
+
+
+class Place(NamedTuple):
+    """Where something was defined."""
+
+    file: str
+    line: int
+    qualname: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def same_source(self, other: Place) -> bool:
+        return self.file == other.file and self.qualname == other.qualname
+
+
+def check_name(name: str, what: str) -> str:
+    """Names become parts of locations, where '/', '#' and '~' have a meaning."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name.encode()) > limits.NAME_BYTES_MAX:
+        raise BadDefinition(
+            f"{name!r} cannot name {what}: a name has no spaces, control characters, '/', '#' or '~', "
+            f"and at most {limits.NAME_BYTES_MAX} bytes."
+        )
+    return name
+
+
+class _Table(Generic[T]):
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._entries: dict[str, tuple[T, Place]] = {}
+
+    def add(self, key: str, value: T, place: Place) -> None:
+        known = self._entries.get(key)
+        if known is not None and not known[1].same_source(place):
+            raise NameClash(
+                f"two different functions or classes claim to be {self._what} {key!r}: {known[1]} and {place}. "
+                "Give one of them another name with name=..., or another version."
+            )
+        self._entries[key] = (value, place)
+
+    def get(self, key: str) -> T | None:
+        entry = self._entries.get(key)
+        return entry[0] if entry is not None else None
+
+    def keys(self) -> list[str]:
+        return list(self._entries)
+
+
+def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts "1.10" after "1.9": numbers by value, anything else as text."""
+    parts = re.split(r"[.\-_+]", version)
+    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts)
+
+
+class Definition(Protocol):
+    """A decorated workflow. Its spec is built on first use, when every name in its annotations exists."""
+
+    name: str
+    version: str
+
+    @property
+    def spec(self) -> WorkflowSpec: ...
+
+
+class Registry:
+    """Every workflow version and event type of this process."""
+
+    def __init__(self) -> None:
+        self._workflows: dict[str, _Table[Definition]] = {}
+        self._events: _Table[EventSpec] = _Table("event")
+
+    def add_workflow(self, definition: Definition, place: Place) -> None:
+        name = definition.name
+        # The clash inside a name is per version; two functions may be two versions of one workflow.
+        table = self._workflows.get(name) or _Table[Definition](f"workflow {name!r} version")
+        table.add(definition.version, definition, place)
+        self._workflows[name] = table
+
+    def add_event(self, spec: EventSpec, place: Place) -> None:
+        self._events.add(spec.name, spec, place)
+
+    def workflow(self, name: str, version: str) -> WorkflowSpec | None:
+        table = self._workflows.get(name)
+        definition = table.get(version) if table is not None else None
+        return definition.spec if definition is not None else None
+
+    def latest(self, name: str) -> WorkflowSpec:
+        """The newest version of a workflow. Raises `UnknownWorkflow`, listing close names."""
+        table = self._workflows.get(name)
+        if table is None:
+            close = difflib.get_close_matches(name, self._workflows, n=3)
+            hint = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+            raise UnknownWorkflow(f"no workflow is called {name!r} in this process.{hint} Import the module that defines it.")
+        newest = table.get(max(table.keys(), key=version_order))
+        assert newest is not None
+        return newest.spec
+
+    def workflow_names(self) -> Mapping[str, list[str]]:
+        return {name: sorted(table.keys(), key=version_order) for name, table in self._workflows.items()}
+
+    def event(self, name: str) -> EventSpec | None:
+        return self._events.get(name)
+
+    def event_names(self) -> list[str]:
+        return self._events.keys()
+
+
+registry = Registry()

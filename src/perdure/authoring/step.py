@@ -1,0 +1,311 @@
+"""`@step`: a unit of outside work whose outcome is recorded once; and what its code may know (`current_step`)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from perdure.authoring.inspect import Shape, name_of
+from perdure.authoring.registry import check_name
+from perdure.errors import BadDefinition, NotInStep
+from perdure.kernel.definitions import StepSpec
+from perdure.kernel.loop import single_operation_codes
+from perdure.kernel.retry import RetryOn, RetryPolicy
+from perdure.kernel.run import Run
+from perdure.kernel.sites import caller_site
+from perdure.kernel.verbs import Duration, running_run, seconds_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Isolation = Literal["none", "process"]
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """What an `on_retry` hook gets to see. Called once for each failed attempt, after it is recorded."""
+
+    run_id: str
+    location: str
+    attempt: int
+    error: BaseException
+    next_at: int | None  # microseconds since 1970; None when this was the last attempt
+
+
+class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `@step(...)` and `.options(...)` take, already checked."""
+
+    policy: RetryPolicy = RetryPolicy()
+    concurrency: int | None = None
+    isolation: Isolation = "none"
+    on_retry: Callable[[FailedAttempt], None] | None = None
+
+
+class Step(Generic[P, R]):
+    """A decorated step. Awaited in a workflow it is recorded; called outside one it just runs."""
+
+    def __init__(self, function: Callable[..., Any], name: str | None, options: StepOptions) -> None:
+        self.function = function
+        self.name = check_name(name or name_of(function), "a step")
+        self.settings = options
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004  # an object whose __call__ is async
+        )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadDefinition(f"step {self.name!r} is a generator. Return a list, or write one step for each item.")
+        if options.isolation == "process":
+            _check_isolatable(function, self.name)
+        self._shape = Shape(function, f"step {self.name!r}")
+        functools.update_wrapper(self, function, updated=())
+
+    @functools.cached_property
+    def spec(self) -> StepSpec:
+        return StepSpec(
+            name=self.name,
+            function=self.function,
+            is_async=self.is_async,
+            policy=self.settings.policy,
+            arguments=self._shape.arguments(),
+            result=self._shape.result(),
+            concurrency=self.settings.concurrency,
+            isolation=self.settings.isolation,
+            on_retry=self.settings.on_retry,
+        )
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        run = running_run()
+        if run is None:
+            return self._just_run(args, kwargs)
+        spec = self.spec
+        coroutine = _ask(run, spec, args, kwargs, spec.arguments.encode(args, kwargs), caller_site(0))
+        # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
+        coroutine.__name__ = coroutine.__qualname__ = spec.name
+        return coroutine
+
+    async def _just_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.is_async:
+            return await self.function(*args, **kwargs)
+        return await asyncio.to_thread(self.function, *args, **kwargs)
+
+    def options(
+        self,
+        *,
+        name: str | None = None,
+        max_attempts: int | None = ...,  # type: ignore[assignment]
+        initial_delay: Duration | None = None,
+        factor: float | None = None,
+        max_delay: Duration | None = None,
+        jitter: float | None = None,
+        timeout: Duration | None = None,
+        total_timeout: Duration | None = None,
+        retry_on: type[BaseException] | RetryOn | None = None,
+        concurrency: int | None = None,
+        isolation: Isolation | None = None,
+        on_retry: Callable[[FailedAttempt], None] | None = None,
+    ) -> Step[P, R]:
+        """The same step with other options, for one call: `charge.options(timeout="5 s")(order)`."""
+        changed = _options(
+            self.settings, max_attempts, initial_delay, factor, max_delay, jitter, timeout, total_timeout, retry_on,
+            concurrency, isolation, on_retry,
+        )  # fmt: skip
+        twin: Step[P, R] = Step.__new__(Step)
+        twin.__dict__.update({key: value for key, value in self.__dict__.items() if key != "spec"})
+        twin.settings = changed
+        if changed.isolation == "process":
+            _check_isolatable(self.function, self.name)
+        if name is not None:
+            twin.name = check_name(name, "a step")
+        return twin
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+        """As a method: the object is the step's first argument, so its class must be storable."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name!r} of {self._shape.place}>"
+
+
+def _check_isolatable(function: Any, name: str) -> None:
+    qualname = getattr(function, "__qualname__", "")
+    if not qualname or "<" in qualname or getattr(function, "__self__", None) is not None:
+        raise BadDefinition(
+            f"step {name!r} cannot have isolation='process': the other process finds it by name, so it must be a "
+            "function at the top level of a module."
+        )
+
+
+async def _ask(
+    run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str
+) -> Any:
+    return await run.ask_step(spec, args, kwargs, data, spec.name, site)
+
+
+single_operation_codes.add(_ask.__code__)
+
+
+class StepDecorator(Protocol):
+    """What `@step(...)` with options returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+
+
+@overload
+def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    max_attempts: int | None = ...,
+    initial_delay: Duration | None = None,
+    factor: float | None = None,
+    max_delay: Duration | None = None,
+    jitter: float | None = None,
+    timeout: Duration | None = None,
+    total_timeout: Duration | None = None,
+    retry_on: type[BaseException] | RetryOn | None = None,
+    concurrency: int | None = None,
+    isolation: Isolation | None = None,
+    on_retry: Callable[[FailedAttempt], None] | None = None,
+) -> StepDecorator: ...
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    max_attempts: int | None = ...,  # type: ignore[assignment]
+    initial_delay: Duration | None = None,
+    factor: float | None = None,
+    max_delay: Duration | None = None,
+    jitter: float | None = None,
+    timeout: Duration | None = None,
+    total_timeout: Duration | None = None,
+    retry_on: type[BaseException] | RetryOn | None = None,
+    concurrency: int | None = None,
+    isolation: Isolation | None = None,
+    on_retry: Callable[[FailedAttempt], None] | None = None,
+) -> Any:
+    """Make a function a step: its outcome is recorded once, its failures are retried, durably.
+
+    Works on `async def` (runs on the event loop), `def` (runs in a thread), bound methods and callable objects.
+
+    - `max_attempts` (3) includes the first; None: until it works.
+    - `initial_delay` (0.1 s), `factor` (2), `max_delay` (30 s), `jitter` (0.1): the wait between attempts.
+    - `timeout`: for each attempt; async code is really cancelled. `total_timeout`: over all of them, waits included.
+    - `retry_on`: exception types, or a function of the exception. Raise `NonRetryable` or `RetryAfter` to decide case by case.
+    - `concurrency`: attempts of this step running at once in one worker.
+    - `isolation="process"`: each attempt in a process of its own, killed on timeout or cancel.
+    - `on_retry`: called once for each failed attempt, after it is recorded.
+
+    >>> @step(max_attempts=5, timeout="10 s")
+    ... async def charge(order_id: str, cents: int) -> str: ...
+    """
+    options = _options(
+        StepOptions(), max_attempts, initial_delay, factor, max_delay, jitter, timeout, total_timeout, retry_on,
+        concurrency, isolation, on_retry,
+    )  # fmt: skip
+
+    def decorate(target: Callable[..., Any]) -> Step[..., Any]:
+        if not callable(target):
+            raise BadDefinition(f"@step needs a function or a callable object, not {type(target).__name__}.")
+        return Step(target, name, options)
+
+    return decorate if function is None else decorate(function)
+
+
+def _options(
+    base: StepOptions,
+    max_attempts: Any,
+    initial_delay: Duration | None,
+    factor: float | None,
+    max_delay: Duration | None,
+    jitter: float | None,
+    timeout: Duration | None,
+    total_timeout: Duration | None,
+    retry_on: type[BaseException] | RetryOn | None,
+    concurrency: int | None,
+    isolation: Isolation | None,
+    on_retry: Callable[[FailedAttempt], None] | None,
+) -> StepOptions:
+    policy: dict[str, Any] = {}
+    if max_attempts is not ...:
+        if max_attempts is not None and (not isinstance(max_attempts, int) or isinstance(max_attempts, bool)):
+            raise BadDefinition(f"max_attempts is a whole number or None, not {max_attempts!r}.")
+        policy["max_attempts"] = max_attempts
+    durations = {
+        "initial_delay": initial_delay, "max_delay": max_delay, "timeout": timeout, "total_timeout": total_timeout,
+    }  # fmt: skip
+    for name, duration in durations.items():
+        if duration is not None:
+            policy[name] = seconds_of(duration, name)
+    numbers = {"factor": factor, "jitter": jitter}
+    policy.update({name: float(number) for name, number in numbers.items() if number is not None})
+    if retry_on is not None:
+        policy["retry_on"] = (retry_on,) if isinstance(retry_on, type) else retry_on
+    changes: dict[str, Any] = {"policy": msgspec.structs.replace(base.policy, **policy)}
+    if concurrency is not None:
+        if concurrency < 1:
+            raise BadDefinition(f"concurrency is at least 1, not {concurrency}.")
+        changes["concurrency"] = concurrency
+    if isolation is not None:
+        if isolation not in ("none", "process"):
+            raise BadDefinition(f"isolation is 'none' or 'process', not {isolation!r}.")
+        changes["isolation"] = isolation
+    if on_retry is not None:
+        changes["on_retry"] = on_retry
+    return msgspec.structs.replace(base, **changes)
+
+
+# -- inside a step -----------------------------------------------------------------------------------------
+
+
+class StepContext:
+    """What the code of a step may know about itself."""
+
+    __slots__ = ("_cancelled", "attempt", "idempotency_key", "location", "name", "progress", "run_id")
+
+    def __init__(self, run_id: str, location: str, name: str, attempt: int, idempotency_key: str) -> None:
+        self.run_id = run_id
+        self.location = location
+        self.name = name
+        #: 1 for the first try.
+        self.attempt = attempt
+        #: The same for every attempt of this operation, also after a crash; give it to services that deduplicate.
+        self.idempotency_key = idempotency_key
+        #: The last value given to `heartbeat`.
+        self.progress: Any = None
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the result is no longer wanted. Code in a thread should look now and then."""
+        return self._cancelled
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """Say that the step is alive, and how far it is. Raises `CancelledError` once its result is not wanted."""
+        self.progress = progress
+        if self._cancelled:
+            raise asyncio.CancelledError(f"step {self.location!r} was cancelled")
+
+    def mark_cancelled(self) -> None:
+        self._cancelled = True
+
+
+step_context: ContextVar[StepContext] = ContextVar("perdure_step")
+
+
+def current_step() -> StepContext:
+    """Facts about the step whose code is running. Raises `NotInStep` elsewhere."""
+    context = step_context.get(None)
+    if context is None:
+        raise NotInStep("current_step() only works in the code of a step that a workflow runs.")
+    return context

@@ -1,0 +1,181 @@
+"""`@workflow`: a durable async function. Calling it describes a run (`Invocation`); something else runs it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from types import CodeType
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
+
+from perdure.authoring.globals import with_stand_ins
+from perdure.authoring.inspect import Shape, name_of
+from perdure.authoring.registry import check_name, registry
+from perdure.errors import BadArgument, BadDefinition, NotInWorkflow
+from perdure.kernel import verbs
+from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.sites import caller_site
+from perdure.kernel.verbs import ChildHandle, Duration, running_run, seconds_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Invocation(Coroutine[Any, Any, R_co]):
+    """A workflow with its arguments, not yet running.
+
+    `await engine.start(invocation)` runs it; awaited inside another workflow it becomes a child.
+    """
+
+    __slots__ = ("_child", "_site", "data", "spec")
+
+    def __init__(self, spec: WorkflowSpec, data: bytes, site: str) -> None:
+        self.spec = spec
+        self.data = data
+        self._site = site
+        self._child: Coroutine[Any, Any, R_co] | None = None
+
+    # asyncio takes it for a coroutine: gather, create_task, TaskGroup and wait_for all accept it.
+
+    @property
+    def cr_code(self) -> CodeType:
+        return verbs.run_child.__code__
+
+    @property
+    def __name__(self) -> str:
+        return self.spec.name
+
+    def _coroutine(self) -> Coroutine[Any, Any, R_co]:
+        if self._child is None:
+            if running_run() is None:
+                raise NotInWorkflow(
+                    f"workflow {self.spec.name!r} was awaited outside a workflow. Start it: "
+                    f"`await engine.start({self.spec.name}(...))`, or `perdure.run({self.spec.name}(...))` in a script."
+                )
+            self._child = verbs.run_child(self.spec, self.data, self._site)
+        return self._child
+
+    def __await__(self) -> Generator[Any, Any, R_co]:
+        return self._coroutine().__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine().send(value)
+
+    def throw(self, *args: Any) -> Any:
+        return self._coroutine().throw(*args)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+
+    def __repr__(self) -> str:
+        return f"<invocation of workflow {self.spec.name!r} version {self.spec.version!r}>"
+
+
+class Workflow(Generic[P, R]):
+    """A decorated workflow. `workflow(...)` checks the arguments and returns an `Invocation`."""
+
+    def __init__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], name: str | None, version: str, cancel_grace: Duration | None
+    ) -> None:
+        what = f"@workflow function {name_of(function)!r}"
+        if inspect.isasyncgenfunction(function):
+            raise BadDefinition(f"{what} is an async generator; a workflow returns one value at its end.")
+        if not inspect.iscoroutinefunction(function):
+            raise BadDefinition(f"{what} must be an `async def` function.")
+        self.function = function
+        self.name = check_name(name or name_of(function), "a workflow")
+        self.version = _check_version(version)
+        self._grace = None if cancel_grace is None else seconds_of(cancel_grace, "cancel_grace")
+        self._shape = Shape(function, f"workflow {self.name!r}")
+        functools.update_wrapper(self, function, updated=())
+        registry.add_workflow(self, self._shape.place)
+
+    @functools.cached_property
+    def spec(self) -> WorkflowSpec:
+        return WorkflowSpec(
+            name=self.name,
+            version=self.version,
+            function=with_stand_ins(self.function),
+            arguments=self._shape.arguments(),
+            result=self._shape.result(),
+            cancel_grace=self._grace,
+        )
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
+        return Invocation(self.spec, self.spec.arguments.encode(args, kwargs), caller_site(0))
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r} version {self.version!r} of {self._shape.place}>"
+
+
+def _check_version(version: str) -> str:
+    if not isinstance(version, str) or not version.strip() or len(version) > 50:
+        raise BadDefinition(f"a version is a short text such as '2' or '2.1', not {version!r}.")
+    return version
+
+
+class WorkflowDecorator(Protocol):
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, version: str = "1", cancel_grace: Duration | None = None
+) -> WorkflowDecorator: ...
+def workflow(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    cancel_grace: Duration | None = None,
+) -> Any:
+    """Make an `async def` function a workflow, registered under its name and version.
+
+    Several versions may be registered at once: a run stays with the one it started with until `continue_as`.
+
+    >>> @workflow
+    ... async def fulfil(order_id: str) -> str:
+    ...     return await ship(order_id)
+    """
+
+    def decorate(target: Callable[..., Any]) -> Workflow[..., Any]:
+        return Workflow(target, name, version, cancel_grace)
+
+    return decorate if function is None else decorate(function)
+
+
+# -- verbs that speak of workflows ---------------------------------------------------------------------------
+
+
+async def start_child(
+    invocation: Invocation[R], *, id: str | None = None, detach: bool = False  # noqa: A002
+) -> ChildHandle[R]:
+    """Start a child and go on; await the handle for its result.
+
+    Its id is the parent's id and the location, unless given. `detach=True` makes it independent: it is neither
+    cancelled with its parent nor awaited by it. Raises `RunConflict` if a given id is taken by something else.
+    """
+    if not isinstance(invocation, Invocation):
+        raise BadArgument(f"start_child needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
+    return await verbs.start_child_run(invocation.spec, invocation.data, id, detach, caller_site())
+
+
+async def continue_as(target: Any = ..., /, *args: Any, **kwargs: Any) -> NoReturn:
+    """End this generation of the run and go on with a fresh journal, under the same id.
+
+    `continue_as(fulfil("o-2"))` goes on as that (arguments are type-checked); `continue_as(fulfil, "o-2")` is the
+    same; `continue_as("o-2")` is the newest version of the same workflow. Unread events and `state` carry over,
+    children that are not detached are cancelled. Nothing after this call runs.
+    """
+    match target:
+        case Invocation():
+            await verbs.continue_run_with(target.spec, target.data)
+        case Workflow():
+            await verbs.continue_run_as(target.spec, args, kwargs)
+        case _:
+            await verbs.continue_run_as(None, args if target is ... else (target, *args), kwargs)

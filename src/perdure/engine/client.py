@@ -1,0 +1,235 @@
+"""What callers do with runs: start, send, cancel, wait, look. Needs a store; uses the local worker if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from perdure import limits
+from perdure.admin.views import HistoryEntry, RunView, history_entry, run_view
+from perdure.authoring.workflow import Invocation
+from perdure.engine.clock import Clock
+from perdure.engine.settings import Settings
+from perdure.engine.signals import Signals
+from perdure.engine.turns import input_digest, started_row
+from perdure.engine.worker import Prepared, Worker
+from perdure.errors import BadArgument, RunCancelled, RunConflict, RunFailed, RunNotFound, RunParked, StoreError
+from perdure.kernel import journal
+from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.faults import decode_error
+from perdure.kernel.journal import Record, from_row
+from perdure.kernel.verbs import check_run_id, event_spec
+from perdure.store.base import (
+    Committed,
+    Existing,
+    ItemKind,
+    NewItem,
+    NewRun,
+    RunFilter,
+    RunRow,
+    Status,
+    Store,
+)
+
+T = TypeVar("T")
+
+OnConflict = Literal["return", "raise"]
+
+logger = logging.getLogger("perdure.client")
+
+#: How often a caller waiting for a run of another process looks, when no hint comes.
+_LOOK_SECONDS = 0.25
+
+
+class Client:
+    """One per engine. Every method may be repeated safely after `StoreUnavailable`."""
+
+    def __init__(
+        self, store: Store, settings: Settings, clock: Clock, rng: random.Random, signals: Signals, worker: Worker | None
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._signals = signals
+        self._worker = worker
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    async def start(self, invocation: Invocation[Any], run_id: str | None, on_conflict: OnConflict) -> str:
+        """Create a run, durable when this returns. The same id with the same workflow and input is the same run."""
+        if not isinstance(invocation, Invocation):
+            raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
+        if on_conflict not in ("return", "raise"):
+            raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
+        run_id = check_run_id(run_id) if run_id is not None else str(UUID(int=self._rng.getrandbits(128), version=4))
+        if self._worker is None:
+            invocation.spec.arguments.decode(invocation.data)  # a wrong type is refused before anything is written
+            new = self._new_run(invocation.spec, invocation.data, run_id)
+            result = await self._store.create(new, None)
+        else:
+            result = await self._start_here(self._worker, invocation, run_id)
+        if isinstance(result, Existing):
+            self._check_same(invocation, result.row, on_conflict)
+        return run_id
+
+    async def _start_here(self, worker: Worker, invocation: Invocation[Any], run_id: str) -> Any:
+        """The fast path: the first turn is taken in memory and stored together with the run."""
+        prepared: Prepared = await _in_callback(lambda: worker.prepare(invocation.spec, invocation.data, run_id))
+        try:
+            result = await self._store.create(prepared.new, prepared.turn)
+        except BaseException:
+            # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
+            prepared.resident.run.close()
+            worker.recover_later(run_id)
+            raise
+        if isinstance(result, Existing):
+            prepared.resident.run.close()
+            if result.row.owner == worker.id:
+                worker.recover_later(run_id)
+        else:
+            worker.adopt(prepared, result.key, result.committed or Committed())
+        return result
+
+    def _new_run(self, spec: WorkflowSpec, data: bytes, run_id: str) -> NewRun:
+        now = self._clock.now()
+        return NewRun(
+            id=run_id,
+            workflow=spec.name,
+            version=spec.version,
+            input_digest=input_digest(data),
+            started=started_row(spec, data, self._rng.getrandbits(63), now),
+            created_at=now,
+        )
+
+    def _check_same(self, invocation: Invocation[Any], row: RunRow, on_conflict: OnConflict) -> None:
+        spec = invocation.spec
+        if row.workflow != spec.name and row.generation == 1:
+            raise RunConflict(f"run {row.id!r} exists and is a {row.workflow!r}, not a {spec.name!r}. Choose another id.")
+        if row.input_digest != input_digest(invocation.data):
+            raise RunConflict(f"run {row.id!r} exists with another input. Choose another id.")
+        if on_conflict == "raise":
+            raise RunConflict(f"run {row.id!r} already exists (status {row.status}).")
+
+    # -- talking to runs -------------------------------------------------------------------------------------------
+
+    async def send(self, run_id: str, event: Any, key: str | None) -> None:
+        """Durable when this returns. Raises `RunNotFound`, `RunFinished`, `InboxFull`."""
+        spec = event_spec(type(event))
+        data = spec.codec.encode(event, f"the event {spec.name!r}")
+        await self.send_raw(run_id, spec.name, data, key)
+
+    async def send_raw(self, run_id: str, type_name: str, data: bytes, key: str | None) -> None:
+        check_run_id(run_id, allow_children=True)
+        item = NewItem(kind=ItemKind.EVENT, type=type_name, data=data, sent_at=self._clock.now(), dedup=key)
+        appended = await self._store.append(run_id, item, self._settings.max_pending_events)
+        if appended.delivery is not None and self._worker is not None:
+            self._worker.deliver(appended.delivery)
+
+    async def cancel(self, run_id: str, reason: str) -> bool:
+        check_run_id(run_id, allow_children=True)
+        item = NewItem(kind=ItemKind.CANCEL, type="cancel", data=reason.encode(), sent_at=self._clock.now())
+        delivery = await self._store.request_cancel(run_id, item)
+        if delivery is not None and self._worker is not None:
+            self._worker.deliver(delivery)
+        return delivery is not None
+
+    async def terminate(self, run_id: str, reason: str) -> bool:
+        row = await self._row(run_id)
+        deliveries = await self._store.terminate(run_id, reason, self._clock.now())
+        if deliveries is None:
+            return False
+        if self._worker is not None:
+            if row.owner == self._worker.id:
+                self._worker.ended(row.key)
+            for delivery in deliveries:
+                self._worker.deliver(delivery)
+        self._signals.ended(run_id, None)
+        return True
+
+    async def resume(self, run_id: str) -> bool:
+        check_run_id(run_id, allow_children=True)
+        return await self._store.resume(run_id, self._clock.now())
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    async def result(self, run_id: str, decode: Callable[[journal.Completed], T], timeout: float | None) -> T:
+        """Wait for the end. Raises `RunFailed`, `RunCancelled`, `RunParked`, or `TimeoutError` after `timeout`."""
+        async with asyncio.timeout(timeout):
+            record = await self._end_of(run_id)
+        match record.body:
+            case journal.Completed():
+                return decode(record.body)
+            case journal.Failed(error):
+                cause = decode_error(error)
+                raise RunFailed(f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}") from cause
+            case journal.Cancelled(reason):
+                raise RunCancelled(f"run {run_id!r} was cancelled: {reason or 'no reason given'}")
+            case _:
+                raise StoreError(f"the journal of run {run_id!r} does not end as its status says.")
+
+    async def _end_of(self, run_id: str) -> Record:
+        while True:
+            signal = self._signals.wait(run_id)
+            try:
+                row = await self._row(run_id)
+                if row.status.terminal:
+                    rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
+                    return from_row(rows[-1])
+                if row.status is Status.PARKED:
+                    raise RunParked(f"run {run_id!r} is parked: {row.reason}")
+                await asyncio.wait({signal}, timeout=_LOOK_SECONDS)
+                if signal.done() and (record := signal.result()) is not None:
+                    return record
+            finally:
+                signal.cancel()
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def _row(self, run_id: str) -> RunRow:
+        row = await self._store.get(check_run_id(run_id, allow_children=True))
+        if row is None:
+            raise RunNotFound(f"no run has the id {run_id!r}.")
+        return row
+
+    async def view(self, run_id: str) -> RunView:
+        return run_view(await self._row(run_id))
+
+    async def list(
+        self, statuses: frozenset[Status], workflow: str | None, id_prefix: str | None, limit: int, after: str | None
+    ) -> list[RunView]:
+        if not 1 <= limit <= limits.PAGE_SIZE_MAX:
+            raise BadArgument(f"limit is between 1 and {limits.PAGE_SIZE_MAX}, not {limit}.")
+        before = (await self._row(after)).key if after is not None else None
+        where = RunFilter(statuses=statuses, workflow=workflow, id_prefix=id_prefix)
+        return [run_view(row) for row in await self._store.list_runs(where, limit, before)]
+
+    async def history(self, run_id: str, generation: int | None) -> list[HistoryEntry]:
+        row = await self._row(run_id)
+        rows = await self._store.journal(row.key, generation or row.generation)
+        return [history_entry(one) for one in rows]
+
+
+async def _in_callback(function: Callable[[], T]) -> T:
+    """Call `function` from a plain callback of the running loop, outside of any task (see kernel.loop)."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def call() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            if not future.done():
+                future.set_exception(error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+        else:
+            if not future.done():
+                future.set_result(result)
+
+    loop.call_soon(call)
+    return await future

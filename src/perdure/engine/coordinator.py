@@ -1,0 +1,101 @@
+"""The one owner of which runs are in memory and what they are doing.
+
+State changes only through the named operations below; each is one step on the event loop with no await inside,
+so no check can go stale before the act that depends on it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+
+from perdure.engine.resident import Resident
+from perdure.store.base import InboxItem, RunKey
+
+
+class Coordinator:
+    """Residents by key, the queue of those with something to do, and the order in which idle ones may leave."""
+
+    def __init__(self, residents_max: int, wake: Callable[[], None]) -> None:
+        self._residents_max = residents_max
+        self._wake = wake
+        self._residents: dict[RunKey, Resident] = {}
+        self._ready: deque[Resident] = deque()
+        self._idle: OrderedDict[RunKey, None] = OrderedDict()  # longest idle first
+
+    def register(self, resident: Resident) -> None:
+        """A run enters memory."""
+        self._residents[resident.key] = resident
+
+    def find(self, key: RunKey) -> Resident | None:
+        return self._residents.get(key)
+
+    def is_current(self, resident: Resident) -> bool:
+        """Whether this very object still stands for its run."""
+        return self._residents.get(resident.key) is resident
+
+    def mark_ready(self, resident: Resident) -> None:
+        """There is something to deliver. Safe to repeat; a run in the middle of a commit is looked at afterwards."""
+        if resident.queued or resident.in_flight is not None or not self.is_current(resident):
+            return
+        resident.queued = True
+        self._idle.pop(resident.key, None)
+        self._ready.append(resident)
+        self._wake()
+
+    def deliver(self, key: RunKey, item: InboxItem) -> bool:
+        """An item arrived for a run. False if the run is not in memory (the store will tell whoever loads it)."""
+        resident = self._residents.get(key)
+        if resident is None:
+            return False
+        if resident.inbox.add(item):
+            self.mark_ready(resident)
+        return True
+
+    def take_ready(self, limit: int) -> list[Resident]:
+        """Runs with something to do, in the order they became ready."""
+        taken: list[Resident] = []
+        while self._ready and len(taken) < limit:
+            resident = self._ready.popleft()
+            resident.queued = False
+            if self.is_current(resident):
+                taken.append(resident)
+        return taken
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._ready)
+
+    def mark_waiting(self, resident: Resident) -> None:
+        """The run is idle: it may leave memory if room is needed."""
+        if self.is_current(resident) and resident.is_idle:
+            self._idle[resident.key] = None
+            self._idle.move_to_end(resident.key)
+
+    def mark_busy(self, resident: Resident) -> None:
+        self._idle.pop(resident.key, None)
+
+    def forget(self, resident: Resident) -> None:
+        """The run leaves memory, for whatever reason."""
+        if self.is_current(resident):
+            del self._residents[resident.key]
+            self._idle.pop(resident.key, None)
+
+    def evict(self) -> list[Resident]:
+        """Take the longest idle runs out of memory until the cap holds, as far as idle ones go."""
+        evicted: list[Resident] = []
+        while len(self._residents) > self._residents_max and self._idle:
+            key, _ = self._idle.popitem(last=False)
+            evicted.append(self._residents.pop(key))
+        return evicted
+
+    @property
+    def room(self) -> int:
+        """How many runs may still be loaded. Idle ones make room."""
+        return max(0, self._residents_max - len(self._residents) + len(self._idle))
+
+    def __len__(self) -> int:
+        return len(self._residents)
+
+    def __iter__(self) -> Iterator[Resident]:
+        return iter(list(self._residents.values()))

@@ -1,0 +1,327 @@
+"""The facade: `Engine(url)`, and `RunHandle`, what `start` returns. Checks how it is used; the parts do the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from perdure import limits
+from perdure.admin.views import HistoryEntry, RunView
+from perdure.authoring.registry import registry
+from perdure.authoring.workflow import Invocation
+from perdure.engine.client import Client, OnConflict
+from perdure.engine.clock import Clock, SystemClock
+from perdure.engine.recovery import Recovery
+from perdure.engine.settings import Settings, load_settings
+from perdure.engine.signals import Signals
+from perdure.engine.worker import Worker
+from perdure.errors import BadArgument, EngineNotOpen, Forbidden, WrongLoop
+from perdure.kernel import journal
+from perdure.kernel.codec import codec_for
+from perdure.kernel.verbs import Duration, running_run, seconds_of
+from perdure.store import open_store
+from perdure.store.base import Status, Store, WorkerInfo
+
+R = TypeVar("R")
+
+logger = logging.getLogger("perdure.engine")
+
+Decode = Callable[[journal.Completed], Any]
+
+
+class RunHandle(Generic[R]):
+    """A run, by its id. Cheap: it holds no connection and stays good after the run has ended."""
+
+    def __init__(self, engine: Engine, run_id: str, decode: Decode) -> None:
+        self._engine = engine
+        self._decode = decode
+        self.id = run_id
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end of the run and return what it returned.
+
+        Raises `RunFailed` (its cause is the error), `RunCancelled`, `RunParked`; `TimeoutError` after `timeout`,
+        which does not disturb the run.
+        """
+        return await self._engine._result(self.id, self._decode, timeout)  # type: ignore[no-any-return]
+
+    async def status(self) -> RunView:
+        return await self._engine.status(self.id)
+
+    async def send(self, event: Any, *, key: str | None = None) -> None:
+        await self._engine.send(self.id, event, key=key)
+
+    async def cancel(self, reason: str = "") -> bool:
+        return await self._engine.cancel(self.id, reason)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"
+
+
+class Engine:
+    """A store, and a worker on it unless `worker=False`. Use as `async with Engine("orders.db") as engine:`.
+
+    `url`: a path, `sqlite:///path`, `:memory:`, or a store object. Settings may be given by name
+    (`Engine("orders.db", residents_max=1000)`); see `perdure.engine.settings`.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Store,
+        *,
+        worker: bool = True,
+        name: str | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        self._store = open_store(url) if isinstance(url, (str, os.PathLike)) else url
+        self._with_worker = worker
+        self._name = name or f"{platform.node() or 'worker'}-{os.getpid()}"
+        self.settings: Settings = load_settings(settings)
+        self._clock: Clock = clock or SystemClock()
+        # Draws worker ids, seeds of runs and jitter; nothing here is a secret.
+        self._rng = random.Random()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._closing = False
+        self._client: Client | None = None
+        self._worker: Worker | None = None
+        self._recovery: Recovery | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._unwatch: Callable[[], None] | None = None
+        self._signals = Signals()
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Engine:
+        """Make ready: open the store, register the worker, start the sweep."""
+        if running_run() is not None:
+            raise Forbidden("workflow code opened an engine. Do that in a step, or outside.")
+        if self._client is not None:
+            raise EngineNotOpen("this engine is already open; open() it once.")
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        await self._store.open()
+        try:
+            await self._open_parts()
+        except BaseException:
+            await self._store.close()
+            raise
+        return self
+
+    async def _open_parts(self) -> None:
+        if self._with_worker:
+            worker_id = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
+            info = WorkerInfo(id=worker_id, name=self._name, host=platform.node(), pid=self._pid, started_at=self._clock.now())
+            await self._store.register_worker(info)
+            worker = Worker(
+                worker_id, self._store, registry, self.settings, self._clock, self._rng,
+                finished=self._signals.ended, unowned=self._hint,
+            )  # fmt: skip
+            self._worker = worker
+            recovery = Recovery(worker, self._store, self.settings, self._clock, self._rng)
+            self._recovery = recovery
+            self._sweeper = asyncio.create_task(recovery.run(), name="perdure-sweep")
+            self._sweeper.add_done_callback(_report_death)
+        self._client = Client(self._store, self.settings, self._clock, self._rng, self._signals, self._worker)
+        self._unwatch = self._store.watch(self._changed)
+
+    async def close(self, grace: Duration | None = None) -> None:
+        """Drain: running steps get `grace` to finish, their results are stored, runs are given back. Safe to repeat."""
+        if running_run() is not None:
+            raise Forbidden("workflow code closed an engine. Do that in a step, or outside.")
+        if self._client is None or self._closing:
+            return
+        self._closing = True
+        seconds = self.settings.shutdown_grace if grace is None else seconds_of(grace, "the grace of close")
+        try:
+            if self._unwatch is not None:
+                self._unwatch()
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._sweeper
+            if self._worker is not None:
+                await self._worker.close(seconds)
+                await self._store.unregister_worker(self._worker.id, self._clock.now())
+        finally:
+            self._client = None
+            self._signals.look_again()
+            await self._store.close()
+
+    async def abandon(self) -> None:
+        """Let go of everything at once, giving nothing back: what a crash leaves behind. For tests of recovery."""
+        if self._client is None:
+            return
+        self._client, self._closing = None, True
+        if self._unwatch is not None:
+            self._unwatch()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._worker is not None:
+            self._worker.abandon()
+
+    async def __aenter__(self) -> Engine:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _changed(self) -> None:
+        self._hint()
+        self._signals.look_again()
+
+    def _hint(self) -> None:
+        if self._worker is not None and not self._closing and self._recovery is not None:
+            self._recovery.hint()
+
+    def _checked(self) -> Client:
+        if running_run() is not None:
+            raise Forbidden(
+                "workflow code called the engine. Use the verbs instead: send, start_child, cancel from `perdure`, "
+                "or call the engine in a step."
+            )
+        client = self._client
+        if os.getpid() != self._pid:
+            raise EngineNotOpen("this engine belongs to the process that was forked. Open one in this process.")
+        if client is None:
+            state = "closed" if self._closing else "not open yet"
+            raise EngineNotOpen(f"the engine is {state}. Use it inside `async with Engine(...) as engine:`.")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not self._loop:
+            raise WrongLoop(
+                "this engine was opened on another event loop. Use it where it was opened "
+                "(asyncio.run_coroutine_threadsafe helps from other threads), or open one here."
+            )
+        return client
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self, invocation: Invocation[R], *, id: str | None = None, on_conflict: OnConflict = "return"  # noqa: A002
+    ) -> RunHandle[R]:
+        """Start a run: durable when this returns.
+
+        Starting an id again with the same workflow and input returns the same run, finished or not; anything else
+        is `RunConflict` (`on_conflict="raise"` makes every existing id one).
+
+        >>> run = await engine.start(fulfil("o-1", 1999), id="order-1")
+        """
+        client = self._checked()
+        run_id = await client.start(invocation, id, on_conflict)
+        codec = invocation.spec.result
+        return RunHandle(self, run_id, lambda body: codec.decode(body.value, f"the result of run {run_id!r}"))
+
+    def get(self, run_id: str) -> RunHandle[Any]:
+        """A handle for a run that exists. Its result is decoded by the workflow's type if it is known here."""
+        self._checked()
+        return RunHandle(self, run_id, lambda body: _decode_untyped(run_id, body))
+
+    async def result(self, run_id: str, timeout: Duration | None = None) -> Any:
+        """Wait for a run's end; see `RunHandle.result`."""
+        client = self._checked()
+        workflow = (await client.view(run_id)).workflow
+        version = (await client.view(run_id)).version
+        spec = registry.workflow(workflow, version)
+        decode: Decode = lambda body: (spec.result if spec else codec_for(Any)).decode(body.value, f"the result of run {run_id!r}")  # noqa: E731
+        return await self._result(run_id, decode, timeout)
+
+    async def _result(self, run_id: str, decode: Decode, timeout: Duration | None) -> Any:
+        client = self._checked()
+        seconds = None if timeout is None else max(0.0, seconds_of(timeout, "the timeout of result"))
+        return await client.result(run_id, decode, seconds)
+
+    async def send(self, run_id: str, event: Any, *, key: str | None = None) -> None:
+        """Send an event to a run: durable when this returns. The same `key` twice counts once.
+
+        Raises `RunNotFound`, `RunFinished`, `InboxFull`.
+        """
+        await self._checked().send(run_id, event, key)
+
+    async def cancel(self, run_id: str, reason: str = "") -> bool:
+        """Ask a run to cancel: `CancelledError` is raised in its code, which may clean up with steps.
+
+        False if it had ended, or was asked before. Raises `RunNotFound`.
+        """
+        return await self._checked().cancel(run_id, reason)
+
+    async def terminate(self, run_id: str, reason: str = "") -> bool:
+        """End a run now, without its cleanup. False if it had ended. Raises `RunNotFound`."""
+        return await self._checked().terminate(run_id, reason)
+
+    async def resume(self, run_id: str) -> bool:
+        """Let a parked run go on. False if it is not parked. Raises `RunNotFound`."""
+        resumed = await self._checked().resume(run_id)
+        self._hint()
+        return resumed
+
+    async def status(self, run_id: str) -> RunView:
+        """What is known about a run. Raises `RunNotFound`."""
+        return await self._checked().view(run_id)
+
+    async def list(
+        self,
+        *,
+        status: str | Status | Iterable[str | Status] | None = None,
+        workflow: str | None = None,
+        id_prefix: str | None = None,
+        limit: int = limits.PAGE_SIZE_DEFAULT,
+        after: str | None = None,
+    ) -> list[RunView]:
+        """Runs, newest first. `after` pages on: the id of the last run of the page before."""
+        client = self._checked()
+        return await client.list(_statuses(status), workflow, id_prefix, limit, after)
+
+    async def history(self, run_id: str, *, generation: int | None = None) -> list[HistoryEntry]:
+        """The journal of a run's current (or a given) generation."""
+        return await self._checked().history(run_id, generation)
+
+    def __repr__(self) -> str:
+        return f"<Engine on {self._store!r}>"
+
+
+def _statuses(status: str | Status | Iterable[str | Status] | None) -> frozenset[Status]:
+    if status is None:
+        return frozenset()
+    wanted = [status] if isinstance(status, str) else list(status)
+    try:
+        return frozenset(Status(one) for one in wanted)
+    except ValueError:
+        raise BadArgument(f"{status!r} is not a status. Known: {', '.join(Status)}.") from None
+
+
+def _decode_untyped(run_id: str, body: journal.Completed) -> Any:
+    return codec_for(Any).decode(body.value, f"the result of run {run_id!r}")
+
+
+def _report_death(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("the sweep of this worker ended; runs will no longer be recovered", exc_info=error)
+
+
+def run(
+    invocation: Invocation[R], *, store: str | os.PathLike[str] | Store = ":memory:", id: str | None = None, **settings: Any  # noqa: A002
+) -> R:
+    """Run a workflow to its end, as `asyncio.run` does for a coroutine. For scripts.
+
+    With a file as `store` and an `id`, running the script again after a crash goes on where it was.
+    """
+
+    async def main() -> R:
+        async with Engine(store, **settings) as engine:
+            return await (await engine.start(invocation, id=id)).result()
+
+    return asyncio.run(main())

@@ -1,0 +1,127 @@
+"""Steps in a process of their own: CPU work that must not hold up the worker, and code that must be killable.
+
+The child imports the step by module and name, gets its arguments as JSON on stdin and answers with JSON, so
+nothing is pickled and nothing is inherited. Cancel and timeout end it with SIGKILL. This file is both sides:
+`run_isolated` in the worker, `python -m perdure.engine.isolation` in the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import runpy
+import sys
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from perdure.authoring.step import Step, StepContext, StepOptions, step_context
+from perdure.kernel.definitions import StepSpec
+from perdure.kernel.faults import decode_error, encode_error
+from perdure.kernel.journal import ABSENT, Fault
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What the child needs to know."""
+
+    module: str
+    qualname: str
+    main_file: str | None
+    path: list[str]
+    arguments: Raw
+    run_id: str
+    location: str
+    attempt: int
+    idempotency_key: str
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    value: Raw = ABSENT
+    error: Fault | None = None
+
+
+class ProcessDied(RuntimeError):
+    """The process of an isolated step ended without an answer."""
+
+
+async def run_isolated(spec: StepSpec, data: bytes, context: StepContext) -> Any:
+    """Run one attempt in a new process and return its value. Cancelling kills the process."""
+    job = Job(
+        module=spec.function.__module__,
+        qualname=spec.function.__qualname__,
+        main_file=_main_file() if spec.function.__module__ == "__main__" else None,
+        path=sys.path,
+        arguments=Raw(data),
+        run_id=context.run_id,
+        location=context.location,
+        attempt=context.attempt,
+        idempotency_key=context.idempotency_key,
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "perdure.engine.isolation",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+    )  # fmt: skip
+    try:
+        output, _ = await process.communicate(msgspec.json.encode(job))
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0 or not output:
+        raise ProcessDied(f"the process of step {context.location!r} ended with exit status {process.returncode} and no answer.")
+    answer = msgspec.json.decode(output, type=Answer)
+    if answer.error is not None:
+        raise decode_error(answer.error)
+    return spec.result.decode(answer.value, f"the result of step {context.location!r}")
+
+
+def _main_file() -> str | None:
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.abspath(file) if file else None
+
+
+# -- in the child ------------------------------------------------------------------------------------------
+
+
+def _find(job: Job) -> StepSpec:
+    if job.main_file is not None:
+        namespace: Any = runpy.run_path(job.main_file, run_name="__perdure_isolated__")
+        first, _, rest = job.qualname.partition(".")
+        target = namespace[first]
+    else:
+        target, rest = importlib.import_module(job.module), job.qualname
+    for part in rest.split(".") if rest else ():
+        target = getattr(target, part)
+    return (target if isinstance(target, Step) else Step(target, None, StepOptions())).spec
+
+
+def _answer(job: Job) -> Answer:
+    try:
+        spec = _find(job)
+        step_context.set(StepContext(job.run_id, job.location, spec.name, job.attempt, job.idempotency_key))
+        args, kwargs = spec.arguments.decode(job.arguments)
+        value = spec.function(*args, **kwargs)
+        if spec.is_async:
+            value = asyncio.run(value)
+        return Answer(value=Raw(spec.result.encode(value, f"the result of step {job.location!r}")))
+    except BaseException as error:
+        return Answer(error=encode_error(error))
+
+
+def main() -> None:
+    # What the step prints must not mix with the answer: stdout becomes stderr, the answer goes to the old stdout.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    sys.path[:] = job.path
+    answers.write(msgspec.json.encode(_answer(job)))
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

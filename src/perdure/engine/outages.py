@@ -1,0 +1,58 @@
+"""What to do while the store does not answer: wait longer each time, and say so once a minute, not at every try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from perdure import limits
+from perdure.errors import StoreError, StoreUnavailable, describe
+
+T = TypeVar("T")
+
+_SAY_AGAIN_SECONDS = 60.0
+
+
+class Outages:
+    """Backoff and quiet logging, shared by everything of one worker that talks to the store."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._wait = limits.STORAGE_RETRY_SECONDS_MIN
+        self._said: dict[str, float] = {}
+
+    def failed(self, error: BaseException) -> float:
+        """A call failed. Returns how many seconds to wait before trying again."""
+        self.say("outage", "the store did not answer, trying again: %s", describe(error))
+        wait, self._wait = self._wait, min(self._wait * 2, limits.STORAGE_RETRY_SECONDS_MAX)
+        return wait
+
+    def over(self) -> None:
+        """A call worked."""
+        if self._wait > limits.STORAGE_RETRY_SECONDS_MIN:
+            self._wait = limits.STORAGE_RETRY_SECONDS_MIN
+            self._said.pop("outage", None)
+            self._logger.info("the store answers again")
+
+    def say(self, topic: str, message: str, *args: object) -> None:
+        """Log a warning, at most once a minute for each topic."""
+        now = time.monotonic()
+        if now - self._said.get(topic, -_SAY_AGAIN_SECONDS) >= _SAY_AGAIN_SECONDS:
+            self._said[topic] = now
+            self._logger.warning(message, *args)
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call until the store answers. Only for calls that are safe to repeat: all of them are."""
+        while True:
+            try:
+                result = await call()
+            except StoreUnavailable as error:
+                await asyncio.sleep(self.failed(error))
+                continue
+            except StoreError:
+                raise
+            self.over()
+            return result

@@ -1,0 +1,110 @@
+"""A run in a worker's memory: its kernel object and everything that waits to be delivered to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from perdure.kernel.commands import Command
+from perdure.kernel.journal import Body, Record
+from perdure.kernel.operation import ReceiveOperation, StepOperation
+from perdure.kernel.run import Run
+from perdure.store.base import InboxItem, ItemKind, ParentLink, RunKey, Turn
+
+if TYPE_CHECKING:
+    from perdure.engine.steps import Attempt
+
+
+class Outcome(NamedTuple):
+    """How an attempt of a step ended, on its way into the journal."""
+
+    operation: StepOperation
+    body: Body
+    at: int
+
+
+class Inbox:
+    """Unread items, events by type. Items come in the order of their ids and each is seen once."""
+
+    __slots__ = ("events", "others", "seen")
+
+    def __init__(self, items: Iterable[InboxItem] = ()) -> None:
+        self.events: dict[str, deque[InboxItem]] = {}
+        self.others: deque[InboxItem] = deque()
+        self.seen = 0
+        for item in items:
+            self.add(item)
+
+    def add(self, item: InboxItem) -> bool:
+        """False if it had come before, by another way (a hint and a read may both bring it)."""
+        if item.id <= self.seen:
+            return False
+        self.seen = item.id
+        if item.kind is ItemKind.EVENT:
+            self.events.setdefault(item.type, deque()).append(item)
+        else:
+            self.others.append(item)
+        return True
+
+    def match(self, receives: Iterable[ReceiveOperation]) -> tuple[ReceiveOperation, InboxItem] | None:
+        """The oldest receive that something here fits, and the oldest item that fits it."""
+        if not self.events:
+            return None
+        for receive in receives:
+            heads = [self.events[name][0] for name in receive.types.specs if name in self.events]
+            if heads:
+                return receive, min(heads, key=lambda item: item.id)
+        return None
+
+    def take(self, item: InboxItem) -> None:
+        if item.kind is not ItemKind.EVENT:
+            self.others.remove(item)
+            return
+        queue = self.events[item.type]
+        queue.popleft()
+        if not queue:
+            del self.events[item.type]
+
+
+class Resident:
+    """Changed only by the coordinator, the turn builder and the step runner."""
+
+    __slots__ = (
+        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "key", "next_seq", "outcomes", "parent", "queued",
+        "run", "saved_frontier", "saved_state", "saved_status", "saved_wake", "written",
+    )  # fmt: skip
+
+    def __init__(self, key: RunKey, epoch: int, run: Run, next_seq: int, parent: ParentLink | None, inbox: Inbox) -> None:
+        self.key = key
+        self.epoch = epoch
+        self.run = run
+        self.next_seq = next_seq
+        self.parent = parent
+        self.inbox = inbox
+        #: Results of attempts, not yet recorded.
+        self.outcomes: deque[Outcome] = deque()
+        #: Records that are durable but that the code has not seen: answers to effects.
+        self.written: deque[Record] = deque()
+        #: Attempts running now, by location.
+        self.attempts: dict[str, Attempt] = {}
+        #: Asked for by the code, to be carried out when the turn in the making is durable.
+        self.commands: list[Command] = []
+        #: Failed attempts whose `on_retry` hook is to be called when they are durable.
+        self.hooks: list[Outcome] = []
+        #: The turn being committed. Until it is answered the run gets nothing new.
+        self.in_flight: Turn | None = None
+        self.queued = False
+        self.saved_status: bytes | None = None
+        self.saved_state: bytes | None = None
+        self.saved_frontier: tuple[int, int] | None = None
+        self.saved_wake: int | None = None
+
+    @property
+    def id(self) -> str:
+        return self.run.id
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is going on: it waits for time or for the outside."""
+        return not (self.attempts or self.outcomes or self.written or self.in_flight or self.queued or self.commands)

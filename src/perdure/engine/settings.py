@@ -1,0 +1,66 @@
+"""What a user may set, in one place. Argument first, then `PERDURE_*`, then `[tool.perdure]` in `pyproject.toml`,
+then the default, whose reason stands beside it in `perdure.limits`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import BadArgument
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """See `perdure.limits` for why each default is what it is. Durations are seconds."""
+
+    residents_max: int = limits.RESIDENTS_MAX_DEFAULT
+    steps_max: int = limits.STEPS_MAX_DEFAULT
+    step_threads: int = limits.STEP_THREADS_DEFAULT
+    recoveries_max: int = limits.RECOVERIES_MAX_DEFAULT
+    max_pending_events: int = limits.PENDING_EVENTS_MAX_DEFAULT
+    cancel_grace: float = limits.CANCEL_GRACE_SECONDS_DEFAULT
+    shutdown_grace: float = limits.SHUTDOWN_GRACE_SECONDS_DEFAULT
+    sweep_interval: float = limits.SWEEP_SECONDS_DEFAULT
+    timer_resolution: float = limits.TIMER_RESOLUTION_SECONDS_DEFAULT
+    #: What to do when a replayed step is given other arguments than were recorded.
+    arguments_check: Literal["off", "warn", "park"] = "warn"
+
+    def __post_init__(self) -> None:
+        for name in ("residents_max", "steps_max", "step_threads", "recoveries_max", "max_pending_events"):
+            if getattr(self, name) < 1:
+                raise BadArgument(f"the setting {name} is at least 1, not {getattr(self, name)}.")
+        for name in ("cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution"):
+            if not 0.0 <= getattr(self, name) <= limits.DURATION_SECONDS_MAX:
+                raise BadArgument(f"the setting {name} is a number of seconds, zero or more, not {getattr(self, name)}.")
+
+
+def load_settings(
+    arguments: Mapping[str, Any], environment: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Settings:
+    """Settings from all four places. Unknown names and impossible values raise `BadArgument`."""
+    environment = os.environ if environment is None else environment
+    merged: dict[str, Any] = _from_pyproject(directory or Path.cwd())
+    for name in Settings.__struct_fields__:
+        text = environment.get(f"PERDURE_{name.upper()}")
+        if text is not None:
+            merged[name] = text
+    merged.update({name: value for name, value in arguments.items() if value is not None})
+    try:
+        return msgspec.convert(merged, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadArgument(f"a setting is not acceptable: {error}. Known: {', '.join(Settings.__struct_fields__)}.") from None
+
+
+def _from_pyproject(directory: Path) -> dict[str, Any]:
+    path = directory / "pyproject.toml"
+    try:
+        with path.open("rb") as file:
+            section = tomllib.load(file).get("tool", {}).get("perdure", {})
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+    return {name: value for name, value in section.items() if name in Settings.__struct_fields__}

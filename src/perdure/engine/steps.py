@@ -1,0 +1,258 @@
+"""Attempts: running the code of steps, deciding about retries, and handing outcomes to the worker.
+
+An attempt starts only after the turn that asked for it is durable (law 2). Async code runs as a task of the host
+loop, sync code in a thread, isolated code in a process of its own. A cancelled or timed-out attempt is told at
+once; whatever it still returns is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Raw
+
+from perdure import limits
+from perdure.authoring.step import FailedAttempt, StepContext, step_context
+from perdure.engine.clock import Clock
+from perdure.engine.isolation import run_isolated
+from perdure.engine.resident import Outcome, Resident
+from perdure.engine.threads import DaemonThreads
+from perdure.errors import StepTimeout
+from perdure.kernel import journal
+from perdure.kernel.faults import decode_error, encode_error
+from perdure.kernel.journal import Body
+from perdure.kernel.operation import StepOperation
+from perdure.kernel.retry import next_attempt_at, total_deadline
+
+logger = logging.getLogger("perdure.steps")
+
+
+class Attempt:
+    """One try of one step."""
+
+    __slots__ = ("context", "number", "operation", "resident", "task", "unwanted")
+
+    def __init__(self, resident: Resident, operation: StepOperation) -> None:
+        self.resident = resident
+        self.operation = operation
+        self.number = operation.attempts + 1
+        run = resident.run
+        key = f"{run.id}\0{run.generation}\0{run.seed}\0{operation.location}"
+        self.context = StepContext(
+            run.id, operation.location, operation.spec.name, self.number, blake2b(key.encode(), digest_size=16).hexdigest()
+        )
+        self.task: asyncio.Task[None] | None = None
+        self.unwanted = False
+
+    def cancel(self) -> None:
+        """Nobody wants the result any more."""
+        self.unwanted = True
+        self.context.mark_cancelled()
+        if self.task is not None:
+            self.task.cancel()
+
+
+class StepRunner:
+    """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
+
+    def __init__(
+        self, clock: Clock, steps_max: int, threads: int, rng: random.Random, finished: Callable[[Resident], None]
+    ) -> None:
+        self._clock = clock
+        self._steps_max = steps_max
+        self._threads = DaemonThreads(threads)
+        self._rng = rng
+        self._finished = finished
+        self._running = 0
+        self._running_by_step: dict[str, int] = {}
+        self._waiting: deque[Attempt] = deque()
+        self._held: dict[str, deque[Attempt]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.accepting = True
+
+    def start(self, resident: Resident, operation: StepOperation) -> None:
+        """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
+        if operation.settled or operation.location in resident.attempts or not self.accepting:
+            return
+        if operation.next_at > self._clock.now():
+            return
+        attempt = Attempt(resident, operation)
+        resident.attempts[operation.location] = attempt
+        self._admit(attempt)
+
+    def cancel(self, resident: Resident, location: str) -> None:
+        attempt = resident.attempts.pop(location, None)
+        if attempt is not None:
+            attempt.cancel()
+
+    def cancel_all(self, resident: Resident) -> None:
+        for location in list(resident.attempts):
+            self.cancel(resident, location)
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    async def drain(self, grace: float) -> None:
+        """Start nothing more, give running attempts `grace` seconds, then cancel what is left."""
+        self.accepting = False
+        self._waiting.clear()
+        self._held.clear()
+        tasks = set(self._tasks)
+        if tasks and grace > 0:
+            await asyncio.wait(tasks, timeout=grace)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=1.0)
+        self._threads.close()
+
+    # -- capacity ----------------------------------------------------------------------------------------------
+
+    def _admit(self, attempt: Attempt) -> None:
+        if self._running >= self._steps_max:
+            self._waiting.append(attempt)
+            return
+        spec = attempt.operation.spec
+        if spec.concurrency is not None:
+            if self._running_by_step.get(spec.name, 0) >= spec.concurrency:
+                self._held.setdefault(spec.name, deque()).append(attempt)
+                return
+            self._running_by_step[spec.name] = self._running_by_step.get(spec.name, 0) + 1
+        self._running += 1
+        context = contextvars.copy_context()
+        context.run(step_context.set, attempt.context)
+        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=context)
+        self._tasks.add(attempt.task)
+
+    def _leave(self, attempt: Attempt) -> None:
+        self._running -= 1
+        if attempt.task is not None:
+            self._tasks.discard(attempt.task)
+        spec = attempt.operation.spec
+        if spec.concurrency is not None:
+            self._running_by_step[spec.name] -= 1
+            held = self._held.get(spec.name)
+            if held:
+                self._waiting.appendleft(held.popleft())
+        while self._waiting and self._running < self._steps_max and self.accepting:
+            following = self._waiting.popleft()
+            if not following.unwanted:
+                self._admit(following)
+
+    # -- one attempt -------------------------------------------------------------------------------------------
+
+    async def _run(self, attempt: Attempt) -> None:
+        try:
+            body = await self._outcome(attempt)
+        finally:
+            self._leave(attempt)
+        if body is None or attempt.unwanted:
+            return
+        resident, operation = attempt.resident, attempt.operation
+        if resident.attempts.get(operation.location) is attempt:
+            del resident.attempts[operation.location]
+            resident.outcomes.append(Outcome(operation, body, self._clock.now()))
+            self._finished(resident)
+
+    async def _outcome(self, attempt: Attempt) -> Body | None:
+        """The record this attempt leads to; None if nobody wants it or the process is shutting down."""
+        operation = attempt.operation
+        spec = operation.spec
+        try:
+            value = await self._limited(attempt)
+            data = spec.result.encode(value, f"the result of step {operation.location!r}")
+            # The same path as on replay: an error in it must show now, while it can still be retried.
+            spec.result.fresh(value, data)
+        except asyncio.CancelledError as error:
+            if attempt.unwanted or not self.accepting:
+                return None
+            return self._failure(attempt, error)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            return self._failure(attempt, error)
+        args, digest = _recorded_arguments(operation)
+        return journal.StepDone(Raw(data), attempt.number, args, digest, operation.site)
+
+    async def _limited(self, attempt: Attempt) -> Any:
+        """Run the code within its timeouts."""
+        operation = attempt.operation
+        policy = operation.spec.policy
+        if policy.timeout is None and policy.total_timeout is None:
+            return await self._call(attempt)
+        seconds = policy.timeout
+        what = f"attempt {attempt.number} of step {operation.location!r} took longer than its timeout of {seconds} s."
+        deadline = total_deadline(policy, operation.asked_at)
+        if deadline is not None:
+            left = (deadline - self._clock.now()) / 1_000_000
+            if seconds is None or left < seconds:
+                seconds = left
+                what = f"step {operation.location!r} took longer than its total_timeout of {policy.total_timeout} s."
+        if seconds is not None and seconds <= 0:
+            raise StepTimeout(what)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._call(attempt)
+        except TimeoutError as error:
+            if limit.expired():
+                attempt.context.mark_cancelled()
+                raise StepTimeout(what) from (None if error.__cause__ is None else error)
+            raise
+
+    def _call(self, attempt: Attempt) -> Coroutine[Any, Any, Any] | asyncio.Future[Any]:
+        operation = attempt.operation
+        spec = operation.spec
+        # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the
+        # change live and miss it on replay.
+        args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+        if spec.isolation == "process":
+            return run_isolated(spec, operation.data, attempt.context)
+        if spec.is_async:
+            return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
+        context = contextvars.copy_context()
+        return self._threads.run(lambda: context.run(spec.function, *args, **kwargs))
+
+    def _failure(self, attempt: Attempt, error: BaseException) -> Body:
+        operation = attempt.operation
+        now = self._clock.now()
+        try:
+            next_at = next_attempt_at(
+                operation.spec.policy, attempt.number, error, operation.asked_at, now, self._rng.random()
+            )
+        except Exception as raised:  # a retry_on predicate that raises: the step fails with both errors shown
+            raised.__context__ = error
+            error, next_at = raised, None
+        fault = encode_error(error)
+        args, digest = _recorded_arguments(operation)
+        if next_at is None:
+            return journal.StepFailed(attempt.number, fault, args, digest, operation.site)
+        return journal.StepRetry(attempt.number, fault, next_at, args, digest, operation.site)
+
+
+def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:
+    data = operation.data
+    kept = Raw(data) if len(data) <= limits.RECORDED_ARGUMENTS_BYTES_MAX else journal.ABSENT
+    return kept, operation.arguments_digest()
+
+
+def call_retry_hooks(resident: Resident) -> None:
+    """Tell `on_retry` hooks about attempts whose failure is now recorded. A hook that raises is only logged."""
+    hooks, resident.hooks = resident.hooks, []
+    for operation, body, _ in hooks:
+        if not isinstance(body, (journal.StepRetry, journal.StepFailed)) or operation.spec.on_retry is None:
+            continue
+        next_at = body.next_at if isinstance(body, journal.StepRetry) else None
+        failed = FailedAttempt(resident.id, operation.location, body.attempt, decode_error(body.error), next_at)
+        try:
+            operation.spec.on_retry(failed)
+        except Exception:
+            logger.exception("the on_retry hook of step %r raised", operation.location)

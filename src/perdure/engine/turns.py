@@ -1,0 +1,296 @@
+"""Building a turn: which records come next, what the code then asks for, and all of it as one commit.
+
+`take_turn` is synchronous and touches no store: it is called from a plain loop callback, hands records to the
+kernel one at a time, and returns what has to become durable before anything it caused may be seen outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Raw
+
+from perdure import limits
+from perdure.engine.resident import Resident
+from perdure.engine.settings import Settings
+from perdure.kernel import journal
+from perdure.kernel.commands import (
+    Command,
+    Complete,
+    Continue,
+    EndCancelled,
+    Fail,
+    Mark,
+    Outcome,
+    RunStep,
+    SendItem,
+    StartChild,
+)
+from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.journal import ABSENT, Body, Fault, Record, Row, to_row
+from perdure.kernel.operation import ChildOperation, SendOperation
+from perdure.store.base import (
+    Entry,
+    InboxItem,
+    ItemKind,
+    NewItem,
+    NewRun,
+    NextGeneration,
+    ParentLink,
+    Send,
+    Spawn,
+    Status,
+    Turn,
+)
+
+
+class ChildNotice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a parent hears about the end of its child: one of the last three is set."""
+
+    child_id: str
+    generation: int
+    location: str
+    value: Raw = ABSENT
+    error: Fault | None = None
+    cancelled: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_notice = msgspec.json.Decoder(ChildNotice).decode
+
+
+class TurnBuilder:
+    """Builds turns for one worker. `draw_seed` gives each new child and generation its seed."""
+
+    def __init__(self, worker_id: str, settings: Settings, draw_seed: Callable[[], int]) -> None:
+        self._worker_id = worker_id
+        self._settings = settings
+        self._draw_seed = draw_seed
+
+    def take_turn(self, resident: Resident, now: int) -> Turn | None:
+        """Deliver what is there and describe what must be committed; None if nothing has to be.
+
+        What the code asked for is left in `resident.commands`, to be carried out after the commit (or at once,
+        when there is none). Raises what the kernel raises: the caller parks the run.
+        """
+        run = resident.run
+        entries: list[Entry] = []
+        consumed: list[int] = []
+        while resident.written:
+            resident.commands += run.deliver(resident.written.popleft())
+        while run.outcome is None and len(entries) < limits.TURN_RECORDS_MAX:
+            following = self._next(resident, now)
+            if following is None:
+                break
+            location, body, item = following
+            if item is not None:
+                consumed.append(item.id)
+                resident.inbox.take(item)
+            if body is not None:
+                record = Record(resident.next_seq + len(entries), max(now, run.now), location, body)
+                entries.append(Entry(to_row(record)))
+                resident.commands += run.deliver(record)
+        if run.outcome is None:
+            resident.commands += [RunStep(step) for step in run.due_steps(now)]
+        return self._close_turn(resident, now, entries, consumed)
+
+    def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:
+        run = resident.run
+        frontier = run.frontier()
+        self._add_effects(resident, now, entries)
+        continued = None
+        if run.outcome is not None:
+            row, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
+            entries.append(Entry(row))
+        wake_at = run.next_deadline() if run.outcome is None else None
+        status = self._status(resident)
+        shape = (run.pending_count, run.pending_digest)
+        custom_status = run.custom_status if run.custom_status != resident.saved_status else None
+        encoded_state = run.encoded_state()
+        state = encoded_state if encoded_state != resident.saved_state else None
+        unchanged = shape == resident.saved_frontier and wake_at == resident.saved_wake
+        if not entries and not consumed and unchanged and custom_status is None and state is None:
+            return None
+        resident.saved_frontier, resident.saved_wake = shape, wake_at
+        resident.saved_status, resident.saved_state = run.custom_status, encoded_state
+        return Turn(
+            key=resident.key,
+            epoch=resident.epoch,
+            generation=run.generation,
+            expected_seq=resident.next_seq,
+            entries=entries,
+            status=status,
+            wake_at=wake_at,
+            at=now,
+            frontier=frontier if continued is None else None,
+            consumed=consumed,
+            custom_status=custom_status,
+            state=state,
+            notice=self._notice(resident, now),
+            continued=continued,
+            pending_max=self._settings.max_pending_events,
+        )
+
+    # -- what comes next -------------------------------------------------------------------------------------
+
+    def _next(self, resident: Resident, now: int) -> tuple[str, Body | None, InboxItem | None] | None:
+        """The earliest of what waits: an outcome, an item, a timer. By time, so that an event which came before a
+        deadline wins over it even if both are only seen after a downtime."""
+        run = resident.run
+        timer = run.due_timer(now)
+        best_at = timer.at if timer is not None else limits.NEVER
+        matched = resident.inbox.match(run.receives())
+        outcome = resident.outcomes[0] if resident.outcomes else None
+        other = resident.inbox.others[0] if resident.inbox.others else None
+        if other is not None and other.sent_at <= best_at:
+            return self._other(resident, other, now)
+        if matched is not None and matched[1].sent_at <= best_at and (outcome is None or matched[1].sent_at <= outcome.at):
+            receive, item = matched
+            body: Body = journal.EventReceived(item.id, item.type, Raw(item.data), item.sent_at, receive.site)
+            return receive.location, body, item
+        if outcome is not None and outcome.at <= best_at:
+            resident.outcomes.popleft()
+            if outcome.operation.settled:  # cancelled in the meantime: its late outcome is refused
+                return self._next(resident, now)
+            if outcome.operation.spec.on_retry is not None:
+                resident.hooks.append(outcome)
+            return outcome.operation.location, outcome.body, None
+        if timer is not None:
+            return timer.location, journal.TimerFired(timer.site), None
+        return None
+
+    def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, InboxItem | None]:
+        run = resident.run
+        if item.kind is ItemKind.CANCEL:
+            if run.cancel_requested:
+                return "", None, item
+            grace = run.spec.cancel_grace if run.spec.cancel_grace is not None else self._settings.cancel_grace
+            until = max(now, run.now) + round(grace * 1_000_000)
+            return "", journal.CancelRequested(item.data.decode(), until), item
+        notice = _decode_notice(item.data)
+        child = run.operation(notice.location)
+        if notice.generation != run.generation or not isinstance(child, ChildOperation):
+            return "", None, item  # of an earlier generation, or given up: nobody waits for it
+        if notice.error is not None:
+            return notice.location, journal.ChildFailed(notice.error, notice.child_id), item
+        if notice.value:
+            return notice.location, journal.ChildDone(notice.value, notice.child_id), item
+        return notice.location, journal.ChildCancelled(notice.cancelled, notice.child_id), item
+
+    # -- effects -----------------------------------------------------------------------------------------------
+
+    def _add_effects(self, resident: Resident, now: int, entries: list[Entry]) -> None:
+        """Turn requests about other runs into entries; what is left waits for the commit."""
+        rest: list[Command] = []
+        for command in resident.commands:
+            seq = resident.next_seq + len(entries)
+            match command:
+                case StartChild(operation):
+                    if not operation.settled:
+                        entries.append(self._spawn(resident, operation, now, seq))
+                case SendItem(operation):
+                    if not operation.settled:
+                        entries.append(self._send(resident, operation, now, seq))
+                case Mark(location, site):
+                    at = max(now, resident.run.now)
+                    entries.append(Entry(to_row(Record(seq, at, location, journal.PatchChosen(site)))))
+                case _:
+                    rest.append(command)
+        resident.commands = rest
+
+    def _spawn(self, resident: Resident, child: ChildOperation, now: int, seq: int) -> Entry:
+        run = resident.run
+        at = max(now, run.now)
+        spec = child.spec
+
+        def row(refused: str) -> Row:
+            body = journal.ChildStarted(child.child_id, spec.name, spec.version, child.detached, refused, child.site)
+            return to_row(Record(seq, at, child.location, body))
+
+        new = NewRun(
+            id=child.child_id,
+            workflow=spec.name,
+            version=spec.version,
+            input_digest=input_digest(child.data),
+            started=started_row(spec, child.data, self._draw_seed(), at, parent=run.id),
+            created_at=at,
+            parent=None if child.detached else ParentLink(key=resident.key, generation=run.generation, location=child.location),
+            owner=self._worker_id,
+        )
+        return Entry(row(""), Spawn(new=new, refused={"conflict": row("conflict")}))
+
+    def _send(self, resident: Resident, send: SendOperation, now: int, seq: int) -> Entry:
+        at = max(now, resident.run.now)
+
+        def row(refused: str) -> Row:
+            return to_row(Record(seq, at, send.location, journal.Sent(send.target, send.type, refused, send.site)))
+
+        kind = ItemKind.CANCEL if send.is_cancel else ItemKind.EVENT
+        item = NewItem(kind=kind, type=send.type, data=send.data, sent_at=at, dedup=send.dedup)
+        return Entry(row(""), Send(target=send.target, item=item, refused={r: row(r) for r in ("not_found", "finished", "full")}))
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def _end(self, resident: Resident, outcome: Outcome, now: int, seq: int) -> tuple[Row, NextGeneration | None]:
+        run = resident.run
+        at = max(now, run.now)
+        continued = None
+        match outcome:
+            case Complete(value, abandoned):
+                body: Body = journal.Completed(value, abandoned)
+            case Fail(error, abandoned):
+                body = journal.Failed(error, abandoned)
+            case EndCancelled(reason, terminated, abandoned):
+                body = journal.Cancelled(reason, terminated, abandoned)
+            case Continue(spec, data):
+                body = journal.Continued(spec.name, spec.version)
+                state = run.encoded_state()
+                started = started_row(spec, data, self._draw_seed(), at, parent=run.parent_id, state=state)
+                continued = NextGeneration(workflow=spec.name, version=spec.version, started=started)
+        return to_row(Record(seq, at, "", body)), continued
+
+    def _notice(self, resident: Resident, now: int) -> NewItem | None:
+        parent = resident.parent
+        if parent is None:
+            return None
+        common = (resident.id, parent.generation, parent.location)
+        match resident.run.outcome:
+            case Complete(value):
+                notice = ChildNotice(*common, value=value)
+            case Fail(error):
+                notice = ChildNotice(*common, error=error)
+            case EndCancelled(reason):
+                notice = ChildNotice(*common, cancelled=reason)
+            case _:
+                return None
+        return NewItem(kind=ItemKind.CHILD, type="child", data=_encode(notice), sent_at=max(now, resident.run.now))
+
+    def _status(self, resident: Resident) -> Status:
+        match resident.run.outcome:
+            case Complete():
+                return Status.COMPLETED
+            case Fail():
+                return Status.FAILED
+            case EndCancelled():
+                return Status.CANCELLED
+            case Continue():
+                return Status.RUNNING
+            case None:
+                busy = resident.attempts or resident.outcomes or resident.commands
+                return Status.RUNNING if busy or resident.run.has_active_steps() else Status.WAITING
+
+
+def input_digest(data: bytes) -> bytes:
+    """Tells whether two starts of one id mean the same run."""
+    return blake2b(data, digest_size=16).digest()
+
+
+def started_row(
+    spec: WorkflowSpec, data: bytes, seed: int, at: int, *, parent: str | None = None, state: bytes | None = None
+) -> Row:
+    """The first record of a generation."""
+    carried = Raw(state) if state is not None else ABSENT
+    body = journal.Started(spec.name, spec.version, Raw(data), seed, parent=parent, state=carried)
+    return to_row(Record(1, at, "", body))

@@ -1,0 +1,476 @@
+"""The worker: pumps resident runs, commits their turns, and lets loose what they asked for once it is durable.
+
+The path of one step's result:
+    step code returns -> `StepRunner` queues the outcome -> `_pump` (a plain callback of the host loop) hands it to
+    the kernel and builds a turn -> `store.commit` -> `_committed` starts what the code asked for.
+One turn of a run is in flight at a time; what arrives meanwhile goes into the next one, so a fan-out of a thousand
+steps needs few commits. Turns of all runs that are ready share one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.engine.clock import Clock
+from perdure.engine.coordinator import Coordinator
+from perdure.engine.outages import Outages
+from perdure.engine.resident import Inbox, Resident
+from perdure.engine.settings import Settings
+from perdure.engine.steps import StepRunner, call_retry_hooks
+from perdure.engine.timers import Deadlines
+from perdure.engine.turns import TurnBuilder, input_digest, started_row
+from perdure.errors import CorruptRecord, PerdureError, StoreError, describe
+from perdure.kernel.commands import CancelStep, Command, Log, Mark, RunStep, SendItem, StartChild, Warn
+from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.journal import Record, from_row
+from perdure.kernel.operation import decode_frontier
+from perdure.kernel.run import Run
+from perdure.store.base import (
+    CommitResult,
+    Committed,
+    Delivery,
+    Loaded,
+    NewRun,
+    Rejected,
+    Release,
+    RunKey,
+    Spawn,
+    Store,
+    Turn,
+)
+
+logger = logging.getLogger("perdure.worker")
+run_logger = logging.getLogger("perdure.run")
+
+#: Runs given a turn in one callback, so that a burst does not keep the host loop from other work.
+_RUNS_PER_PUMP = 500
+
+
+class Prepared(NamedTuple):
+    """A new run whose first turn was already taken, waiting to be stored."""
+
+    resident: Resident
+    new: NewRun
+    turn: Turn
+
+
+class Worker:
+    """Everything a process does for the runs it owns. `finished` hears the last record of each that ends or parks."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        clock: Clock,
+        rng: random.Random,
+        finished: Callable[[str, Record | None], None],
+        unowned: Callable[[], None],
+    ) -> None:
+        self.id = worker_id
+        self._store = store
+        self._registry = registry
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._finished = finished
+        self._unowned = unowned
+        self._loop = asyncio.get_running_loop()
+        self._pump_scheduled = False
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._releases: list[Release] = []
+        self._outages = Outages(logger)
+        self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
+        self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
+        self._steps = StepRunner(clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready)
+        self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
+
+    def draw_seed(self) -> int:
+        return self._rng.getrandbits(63)
+
+    # -- new runs ----------------------------------------------------------------------------------------------
+
+    def prepare(self, spec: WorkflowSpec, data: bytes, run_id: str) -> Prepared:
+        """Take the first turn of a new run, in memory only. Must be called from a plain loop callback."""
+        now = self._clock.now()
+        started = started_row(spec, data, self.draw_seed(), now)
+        new = NewRun(
+            id=run_id,
+            workflow=spec.name,
+            version=spec.version,
+            input_digest=input_digest(data),
+            started=started,
+            created_at=now,
+            owner=self.id,
+        )
+        resident = Resident(0, 1, self._new_run(spec, run_id, 1), 2, None, Inbox())
+        resident.commands = resident.run.deliver(from_row(started))
+        turn = self._builder.take_turn(resident, now)
+        assert turn is not None  # a run that has just started always has a frontier to store
+        return Prepared(resident, new, turn)
+
+    def adopt(self, prepared: Prepared, key: RunKey, committed: Committed) -> None:
+        """The prepared run is stored and belongs to this worker."""
+        resident = prepared.resident
+        resident.key = key
+        self.coordinator.register(resident)
+        self._after_commit(resident, prepared.turn, committed)
+
+    def recover_later(self, run_id: str) -> None:
+        """A run may be stored as ours without being in memory (its creation was not answered): look, and load it."""
+        self._spawn_task(self._recover(run_id))
+
+    async def _recover(self, run_id: str) -> None:
+        row = await self._outages.insist(lambda: self._store.get(run_id))
+        if row is None or row.owner != self.id or row.status.terminal or self.coordinator.find(row.key) is not None:
+            return
+        loaded = await self._outages.insist(lambda: self._store.load([row.key]))
+        for one in loaded:
+            self._loop.call_soon(self.admit, one)
+
+    def _new_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
+        return Run(
+            spec, run_id, generation, latest=self._registry.latest, arguments_check=self._settings.arguments_check
+        )
+
+    # -- runs from the store -----------------------------------------------------------------------------------
+
+    def admit(self, loaded: Loaded) -> None:
+        """Rebuild a claimed run from its journal. Must be called from a plain loop callback."""
+        row = loaded.run
+        if self._closed or self.coordinator.find(row.key) is not None:
+            return
+        if row.recoveries > self._settings.recoveries_max:
+            self._park_stored(row.key, row.epoch, row.id, (
+                f"the worker died {row.recoveries - 1} times in a row while running it, without any progress (poisoned). "
+                f"Look at what its next step does, then `perdure resume {row.id}`."
+            ))  # fmt: skip
+            return
+        spec = self._registry.workflow(row.workflow, row.version)
+        if spec is None:
+            self._release_unknown(loaded)
+            return
+        run = self._new_run(spec, row.id, row.generation)
+        try:
+            records = _decode_journal(loaded)
+            frontier = decode_frontier(row.frontier) if row.frontier is not None else None
+            commands = run.replay(records, frontier)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._park_stored(row.key, row.epoch, row.id, _reason(error))
+            run.close()
+            return
+        resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox))
+        resident.commands = commands
+        resident.saved_status, resident.saved_state = row.custom_status, row.state
+        resident.saved_wake = row.wake_at
+        if frontier is not None and frontier.seq == run.last_seq:
+            resident.saved_frontier = (frontier.count, frontier.digest)
+        self.coordinator.register(resident)
+        self.coordinator.mark_ready(resident)
+
+    def _release_unknown(self, loaded: Loaded) -> None:
+        row = loaded.run
+        wait = round(limits.UNKNOWN_WORKFLOW_RETRY_SECONDS * 1_000_000)
+        seen = max((item.id for item in loaded.inbox), default=0)
+        reason = f"no worker knows workflow {row.workflow!r} version {row.version!r}"
+        self._outages.say(reason, "run %r waits: %s", row.id, reason)
+        self._give_back(Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=self._clock.now() + wait, reason=reason))
+
+    def _spawned(self, parent: Turn, committed: Committed) -> None:
+        """Children created by a turn belong to this worker from their first moment: no claim, no read."""
+        for entry in parent.entries:
+            if isinstance(entry.effect, Spawn):
+                new = entry.effect.new
+                key = committed.spawned.get(new.id)
+                if key is not None and new.owner == self.id and self.coordinator.find(key) is None:
+                    self._begin_child(key, new)
+
+    def _begin_child(self, key: RunKey, new: NewRun) -> None:
+        spec = self._registry.workflow(new.workflow, new.version)
+        if spec is None:  # described by a workflow object that is not registered here any more
+            return
+        run = self._new_run(spec, new.id, 1)
+        resident = Resident(key, 1, run, 2, new.parent, Inbox())
+        resident.written.append(from_row(new.started))
+        self.coordinator.register(resident)
+        self.coordinator.mark_ready(resident)
+
+    # -- the pump ------------------------------------------------------------------------------------------------
+
+    def _schedule_pump(self) -> None:
+        if not self._pump_scheduled and not self._closed:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Give a turn to every run that has something to do, and commit them together."""
+        self._pump_scheduled = False
+        if self._closed:
+            return
+        now = self._clock.now()
+        moved: list[Resident] = []
+        turns: list[Turn] = []
+        for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
+            turn = self._take_turn(resident, now)
+            if turn is None:
+                continue
+            resident.in_flight = turn
+            moved.append(resident)
+            turns.append(turn)
+        if turns:
+            self._commit(moved, turns)
+        if self.coordinator.has_ready:
+            self._schedule_pump()
+
+    def _take_turn(self, resident: Resident, now: int) -> Turn | None:
+        try:
+            turn = self._builder.take_turn(resident, now)
+        except (KeyboardInterrupt, SystemExit):
+            self._drop(resident)
+            raise
+        except BaseException as error:
+            self._park(resident, error)
+            return None
+        if turn is None:
+            # Nothing new to store: every record the code has seen is durable, so what it asked for may go.
+            self._let_loose(resident)
+            self._settle(resident)
+        return turn
+
+    # -- committing ------------------------------------------------------------------------------------------------
+
+    def _commit(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
+        future = asyncio.ensure_future(self._store.commit(turns))
+        future.add_done_callback(lambda done: self._committed(moved, turns, done))
+
+    def _committed(
+        self, moved: Sequence[Resident], turns: Sequence[Turn], done: asyncio.Future[Sequence[CommitResult]]
+    ) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            self._commit_failed(moved, turns, error)
+            return
+        self._outages.over()
+        for resident, turn, result in zip(moved, turns, done.result(), strict=True):
+            if not self.coordinator.is_current(resident):
+                continue
+            if isinstance(result, Rejected):
+                self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
+                self._drop(resident)
+            else:
+                self._after_commit(resident, turn, result)
+
+    def _commit_failed(self, moved: Sequence[Resident], turns: Sequence[Turn], error: BaseException) -> None:
+        """The outcome is unknown. The same turns are sent again: the store recognises what it already has."""
+        if self._closed:
+            return
+        if not isinstance(error, StoreError):
+            # Not a fault of storage but of ours: without an answer these runs must not go on from memory.
+            logger.error("a commit failed in an unforeseen way; its runs are reloaded", exc_info=error)
+            for resident in moved:
+                self._drop(resident)
+            self._unowned()
+            return
+        wait = self._outages.failed(error)
+        self._loop.call_later(wait, self._commit_again, moved, turns)
+
+    def _commit_again(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
+        left = [(r, t) for r, t in zip(moved, turns, strict=True) if self.coordinator.is_current(r)]
+        if left and not self._closed:
+            self._commit([r for r, _ in left], [t for _, t in left])
+
+    def _after_commit(self, resident: Resident, turn: Turn, committed: Committed) -> None:
+        resident.in_flight = None
+        resident.next_seq = turn.expected_seq + len(turn.entries)
+        effects = iter(committed.effects)
+        for entry in turn.entries:
+            if entry.effect is not None:
+                resident.written.append(from_row(next(effects)))
+        for delivery in committed.deliveries:
+            self.deliver(delivery)
+        if resident.hooks:
+            call_retry_hooks(resident)
+        if turn.continued is not None:
+            self._continue(resident, turn)
+        elif turn.status.terminal:
+            self._end(resident, turn)
+        self._let_loose(resident)
+        self._spawned(turn, committed)
+        self._settle(resident)
+
+    def _continue(self, resident: Resident, turn: Turn) -> None:
+        """The next generation takes the place of the one that ended; whatever that one still had going is void."""
+        assert turn.continued is not None
+        ended = resident.run
+        self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
+        self._steps.cancel_all(resident)
+        resident.commands, resident.outcomes = [], type(resident.outcomes)()
+        resident.written.clear()
+        ended.close()
+        spec = self._registry.workflow(turn.continued.workflow, turn.continued.version)
+        assert spec is not None  # it came from this registry
+        resident.run = self._new_run(spec, ended.id, ended.generation + 1)
+        resident.next_seq = 2
+        resident.saved_frontier = resident.saved_wake = None
+        resident.written.append(from_row(turn.continued.started))
+
+    def _end(self, resident: Resident, turn: Turn) -> None:
+        self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
+        self._drop(resident)
+        self._finished(resident.id, from_row(turn.entries[-1].row))
+
+    def _let_loose(self, resident: Resident) -> None:
+        """Carry out what the code asked for: everything it has seen is durable."""
+        commands, resident.commands = resident.commands, []
+        for command in commands:
+            match command:
+                case RunStep(operation):
+                    self._steps.start(resident, operation)
+                case CancelStep(location):
+                    self._steps.cancel(resident, location)
+                case Log() | Warn():
+                    self._say(resident, [command])
+                case StartChild() | SendItem() | Mark():
+                    raise AssertionError("effects belong to the turn")
+
+    def _say(self, resident: Resident, commands: Sequence[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Log):
+                run_logger.log(command.level, command.message, *command.args, extra={"run_id": resident.id})
+            elif isinstance(command, Warn):
+                run_logger.warning("%s", command.message, extra={"run_id": resident.id})
+
+    def _settle(self, resident: Resident) -> None:
+        """After a turn: go on if there is more, else wait."""
+        if not self.coordinator.is_current(resident):
+            return
+        run = resident.run
+        now = self._clock.now()
+        deadline = run.next_deadline()
+        more = resident.written or resident.outcomes or resident.inbox.others or (deadline is not None and deadline <= now)
+        if more or resident.inbox.match(run.receives()) is not None:
+            self.coordinator.mark_ready(resident)
+            return
+        self._deadlines.set(resident.key, deadline)
+        self.coordinator.mark_waiting(resident)
+        for evicted in self.coordinator.evict():
+            self._evict(evicted)
+
+    def _deadline_reached(self, key: RunKey) -> None:
+        resident = self.coordinator.find(key)
+        if resident is not None:
+            self.coordinator.mark_ready(resident)
+
+    # -- hints from the store --------------------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> None:
+        """An item arrived for some run."""
+        if delivery.owner == self.id:
+            self.coordinator.deliver(delivery.key, delivery.item)
+        elif delivery.owner is None:
+            self._unowned()
+
+    def ended(self, key: RunKey) -> None:
+        """Somebody else ended a run of ours."""
+        resident = self.coordinator.find(key)
+        if resident is not None:
+            self._drop(resident)
+            self._finished(resident.id, None)
+        self._give_back(Release(key=key, epoch=0, seen_item=limits.NEVER, ready_at=limits.NEVER))
+
+    # -- leaving memory ----------------------------------------------------------------------------------------------
+
+    def _drop(self, resident: Resident) -> None:
+        self.coordinator.forget(resident)
+        self._deadlines.set(resident.key, None)
+        self._steps.cancel_all(resident)
+        resident.run.close()
+
+    def _evict(self, resident: Resident) -> None:
+        deadline = resident.run.next_deadline()
+        self._drop(resident)
+        self._give_back(
+            Release(
+                key=resident.key,
+                epoch=resident.epoch,
+                seen_item=resident.inbox.seen,
+                ready_at=deadline if deadline is not None else limits.NEVER,
+            )
+        )
+
+    def _park(self, resident: Resident, error: BaseException) -> None:
+        self._drop(resident)
+        self._park_stored(resident.key, resident.epoch, resident.id, _reason(error))
+
+    def _park_stored(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
+        logger.warning("run %r is parked: %s", run_id, reason)
+        self._spawn_task(self._park_until_done(key, epoch, run_id, reason))
+
+    async def _park_until_done(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
+        await self._outages.insist(lambda: self._store.park(key, epoch, reason, self._clock.now()))
+        self._finished(run_id, None)
+
+    def _give_back(self, release: Release) -> None:
+        self._releases.append(release)
+        if len(self._releases) == 1:
+            self._spawn_task(self._release_all())
+
+    async def _release_all(self) -> None:
+        await asyncio.sleep(0)  # those of the same moment go together
+        releases, self._releases = self._releases, []
+        await self._outages.insist(lambda: self._store.release(self.id, releases))
+
+    def _spawn_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self, grace: float) -> None:
+        """Let running steps finish and their results be stored, within the grace; then let go of every run."""
+        await self._steps.drain(grace)
+        waited = 0.0
+        while any(r.in_flight or r.outcomes or r.queued for r in self.coordinator) and waited < max(grace, 0.5):
+            await asyncio.sleep(0.01)
+            waited += 0.01
+        self._closed = True
+        self._deadlines.close()
+        for resident in self.coordinator:
+            self._drop(resident)
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=max(grace, 0.5))
+
+    def abandon(self) -> None:
+        """Forget everything at once, as a crash would; nothing more is written."""
+        self._closed = True
+        self._deadlines.close()
+        self._steps.accepting = False
+        for resident in self.coordinator:
+            self._drop(resident)
+        for task in self._tasks:
+            task.cancel()
+
+
+def _decode_journal(loaded: Loaded) -> list[Record]:
+    records = [from_row(row) for row in loaded.rows]
+    for position, record in enumerate(records, 1):
+        if record.seq != position:
+            raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
+    if len(records) != loaded.run.next_seq - 1:
+        raise CorruptRecord(f"the journal should end with record {loaded.run.next_seq - 1} but has {len(records)} records.")
+    return records
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, PerdureError) else describe(error)

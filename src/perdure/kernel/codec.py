@@ -1,0 +1,17 @@
+"""Values across the durable boundary: the door to what the rest of perdure uses.
+
+values.py       one value of one annotation       ValueCodec, codec_for, why_not_storable
+arguments.py    the arguments of one function     ArgumentsCodec
+annotations.py  what a type says about its values
+tagged.py       JSON for values without a type
+shapes.py       classes as data                   storable
+faults.py       exceptions
+"""
+
+from __future__ import annotations
+
+from perdure.kernel.arguments import ArgumentsCodec
+from perdure.kernel.shapes import storable
+from perdure.kernel.values import ValueCodec, codec_for, why_not_storable
+
+__all__ = ["ArgumentsCodec", "ValueCodec", "codec_for", "storable", "why_not_storable"]

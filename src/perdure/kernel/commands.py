@@ -1,0 +1,96 @@
+"""What workflow code can ask for in a turn. The engine carries these out, after the turn is durable.
+
+Steps and their cancellation are released after the commit. Everything about other runs (children, events,
+cancel requests) is an *effect*: it becomes part of the turn's commit itself and is answered by the record
+written there. `Log` and `Warn` are for people and carry no promise beyond "not repeated by replay".
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.journal import Fault
+from perdure.kernel.operation import ChildOperation, SendOperation, StepOperation
+
+
+class _Command(msgspec.Struct, frozen=True):
+    pass
+
+
+class RunStep(_Command, frozen=True):
+    """Start (or go on trying) a step. Ignored if the operation was settled in the meantime."""
+
+    operation: StepOperation
+
+
+class CancelStep(_Command, frozen=True):
+    """The step's result is no longer wanted: cancel its code, refuse its outcome."""
+
+    location: str
+
+
+class StartChild(_Command, frozen=True):
+    operation: ChildOperation
+
+
+class SendItem(_Command, frozen=True):
+    """Put an event, or a cancel request, into another run's inbox."""
+
+    operation: SendOperation
+
+
+class Mark(_Command, frozen=True):
+    """Write down that a patch was chosen."""
+
+    location: str
+    site: str
+
+
+class Log(_Command, frozen=True):
+    """A line for the log, written once: never while replaying, never for a turn that did not commit."""
+
+    level: int
+    message: str
+    args: tuple[Any, ...]
+
+
+class Warn(_Command, frozen=True):
+    """Something the author of the workflow should know."""
+
+    message: str
+
+
+Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Mark | Log | Warn
+
+
+# -- how a generation ends -------------------------------------------------------------------------------
+
+
+class Complete(_Command, frozen=True):
+    value: Raw
+    abandoned: tuple[str, ...] = ()
+
+
+class Fail(_Command, frozen=True):
+    error: Fault
+    abandoned: tuple[str, ...] = ()
+
+
+class EndCancelled(_Command, frozen=True):
+    reason: str
+    terminated: bool = False
+    abandoned: tuple[str, ...] = ()
+
+
+class Continue(_Command, frozen=True):
+    """Go on under the same id with a fresh journal."""
+
+    workflow: WorkflowSpec
+    input: bytes
+
+
+Outcome: TypeAlias = Complete | Fail | EndCancelled | Continue

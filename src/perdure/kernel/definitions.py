@@ -1,0 +1,56 @@
+"""What the kernel knows about user functions: their names, codecs and policies. Built by `perdure.authoring`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.codec import ArgumentsCodec, ValueCodec
+from perdure.kernel.retry import RetryPolicy
+
+
+class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A step as the kernel asks for it. `function` is opaque here: only the engine calls it."""
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    policy: RetryPolicy
+    arguments: ArgumentsCodec
+    result: ValueCodec[Any]
+    #: Attempts of this step running at once in one worker; None: only the worker's own cap.
+    concurrency: int | None = None
+    #: "none": in this process; "process": in one of its own.
+    isolation: str = "none"
+    on_retry: Callable[[Any], None] | None = None
+
+
+class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a workflow."""
+
+    name: str
+    version: str
+    function: Callable[..., Coroutine[Any, Any, Any]]
+    arguments: ArgumentsCodec
+    result: ValueCodec[Any]
+    #: Seconds a cancelled run may take to clean up; None: the engine's setting.
+    cancel_grace: float | None = None
+
+
+class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A type that runs can receive."""
+
+    name: str
+    type: type
+    codec: ValueCodec[Any]
+
+
+class EventTypes(msgspec.Struct, frozen=True):
+    """The types one `receive` accepts, by stored name."""
+
+    specs: Mapping[str, EventSpec]
+
+    def names(self) -> str:
+        return " or ".join(repr(name) for name in self.specs)

@@ -1,0 +1,280 @@
+"""The journal: what a run is made of, record by record.
+
+A `Record` is a position, a time, a location and a body. Bodies are a closed union of small frozen structs;
+each knows its stored kind (a short word, readable in `sqlite3`) and encodes to one JSON object. Adding a
+field with a default is compatible in both directions; a new kind is refused by older releases with
+`CorruptRecord`, which parks the run instead of guessing.
+
+Values inside bodies are `msgspec.Raw`: the JSON that `kernel.codec` made, embedded without re-encoding.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import CorruptRecord
+
+#: The engine's own replay rules. Stamped into every `Started`, so that rules can change without breaking
+#: journals written under the old ones.
+SEMANTICS = 1
+
+
+#: The default of optional raw fields: falsy, and left out of the encoding. (`Raw | None` cannot be decoded:
+#: inside a union msgspec takes only null for it.)
+ABSENT = Raw()
+
+
+class Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of every record body."""
+
+    kind: ClassVar[str] = ""
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recorded exception (see `kernel.codec.encode_error`)."""
+
+    type: str  # "module:Qualified.Name"
+    message: str
+    args: Raw = ABSENT  # tagged JSON list, absent when the arguments could not be stored
+    attributes: Raw = ABSENT  # tagged JSON dict of the instance's own attributes
+    notes: tuple[str, ...] = ()
+    cause: Fault | None = None
+    cause_is_context: bool = False  # shown as "during handling of", not "direct cause"
+    suppress_context: bool = False
+    members: tuple[Fault, ...] = ()  # of an exception group
+    traceback: str = ""
+    cut: bool = False  # something was left out to stay bounded
+
+
+class Started(Body, frozen=True):
+    """First record of every generation."""
+
+    kind = "started"
+    workflow: str
+    version: str
+    input: Raw
+    seed: int
+    semantics: int = SEMANTICS
+    parent: str | None = None
+    state: Raw = ABSENT  # carried over from the generation before
+
+
+class StepDone(Body, frozen=True):
+    """A step's result. After this the step never runs again."""
+
+    kind = "step_done"
+    value: Raw
+    attempt: int = 1
+    args: Raw = ABSENT
+    digest: int = 0  # crc32 of the encoded arguments
+    site: str = ""  # "orders.py:41", where the workflow asked
+
+
+class StepRetry(Body, frozen=True):
+    """A failed attempt that will be followed by another one at `next_at`."""
+
+    kind = "step_retry"
+    attempt: int
+    error: Fault
+    next_at: int
+    args: Raw = ABSENT
+    digest: int = 0
+    site: str = ""
+
+
+class StepFailed(Body, frozen=True):
+    """The step's last failure: raised into the workflow."""
+
+    kind = "step_failed"
+    attempt: int
+    error: Fault
+    args: Raw = ABSENT
+    digest: int = 0
+    site: str = ""
+
+
+class TimerFired(Body, frozen=True):
+    """A sleep or timeout came due."""
+
+    kind = "timer_fired"
+    site: str = ""
+
+
+class EventReceived(Body, frozen=True):
+    """An event left the inbox and reached a `receive`."""
+
+    kind = "event_received"
+    event_id: int
+    type: str
+    value: Raw
+    sent_at: int
+    site: str = ""
+
+
+class ChildStarted(Body, frozen=True):
+    """A child run exists, created in the same commit as this record; or why it could not be."""
+
+    kind = "child_started"
+    child_id: str
+    workflow: str
+    version: str
+    detached: bool = False
+    refused: str = ""  # "conflict": the explicit id is taken by something else
+    site: str = ""
+
+
+class ChildDone(Body, frozen=True):
+    kind = "child_done"
+    value: Raw
+    child_id: str = ""
+
+
+class ChildFailed(Body, frozen=True):
+    kind = "child_failed"
+    error: Fault
+    child_id: str = ""
+
+
+class ChildCancelled(Body, frozen=True):
+    kind = "child_cancelled"
+    reason: str = ""
+    child_id: str = ""
+
+
+class Sent(Body, frozen=True):
+    """An event (or a cancel request) left for another run, in the same commit as this record."""
+
+    kind = "sent"
+    target: str
+    type: str  # the event's name, or "cancel"
+    refused: str = ""  # "not_found", "finished", "full": nothing left
+    site: str = ""
+
+
+class PatchChosen(Body, frozen=True):
+    """`patched(...)` answered True at this location: the run takes the new way, for ever."""
+
+    kind = "patch_chosen"
+    site: str = ""
+
+
+class CancelRequested(Body, frozen=True):
+    """Somebody asked the run to cancel. Only the first request is recorded."""
+
+    kind = "cancel_requested"
+    reason: str = ""
+    grace_until: int = 0  # after this moment the run is ended without its consent
+
+
+class Continued(Body, frozen=True):
+    """The generation ended by `continue_as`; the next one's `Started` is in the same commit."""
+
+    kind = "continued"
+    workflow: str
+    version: str
+
+
+class Completed(Body, frozen=True):
+    kind = "completed"
+    value: Raw
+    abandoned: tuple[str, ...] = ()  # tasks that were still running and were cancelled
+
+
+class Failed(Body, frozen=True):
+    kind = "failed"
+    error: Fault
+    abandoned: tuple[str, ...] = ()
+
+
+class Cancelled(Body, frozen=True):
+    kind = "cancelled"
+    reason: str = ""
+    terminated: bool = False  # ended from outside, without running the workflow's cleanup
+    abandoned: tuple[str, ...] = ()
+
+
+BODIES: tuple[type[Body], ...] = (
+    Started,
+    StepDone,
+    StepRetry,
+    StepFailed,
+    TimerFired,
+    EventReceived,
+    ChildStarted,
+    ChildDone,
+    ChildFailed,
+    ChildCancelled,
+    Sent,
+    PatchChosen,
+    CancelRequested,
+    Continued,
+    Completed,
+    Failed,
+    Cancelled,
+)
+
+TERMINAL_KINDS = frozenset({Completed.kind, Failed.kind, Cancelled.kind})
+
+
+class Record(NamedTuple):
+    """One entry of a journal. `at` is microseconds since 1970 and never goes back within a run."""
+
+    seq: int
+    at: int
+    location: str
+    body: Body
+
+
+class Row(NamedTuple):
+    """A record as a store keeps it. `check` covers everything but itself."""
+
+    seq: int
+    at: int
+    kind: str
+    location: str
+    data: bytes
+    check: int
+
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[str, msgspec.json.Decoder[Any]] = {body.kind: msgspec.json.Decoder(body) for body in BODIES}
+
+
+def _checksum(seq: int, at: int, kind: str, location: str, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(f"{seq} {at} {kind} {location}".encode()))
+
+
+def to_row(record: Record) -> Row:
+    """Encode a record for a store."""
+    seq, at, location, body = record
+    data = _encoder.encode(body)
+    kind = body.kind
+    return Row(seq, at, kind, location, data, _checksum(seq, at, kind, location, data))
+
+
+def from_row(row: Row) -> Record:
+    """Decode a stored record.
+
+    Raises `CorruptRecord` for a damaged row or a kind this release does not know; the caller parks the run.
+    """
+    seq, at, kind, location, data, check = row
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise CorruptRecord(
+            f"record {seq} is of the kind {kind!r}, which this release does not know. "
+            "It was probably written by a newer perdure: upgrade this worker, then resume the run."
+        )
+    if _checksum(seq, at, kind, location, data) != check:
+        raise CorruptRecord(
+            f"record {seq} ({kind} at {location!r}) does not match its checksum: the stored bytes changed. "
+            "Restore the store from a backup, or fork the run before this record."
+        )
+    try:
+        body = decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise CorruptRecord(f"record {seq} ({kind} at {location!r}) cannot be decoded: {error}.") from None
+    return Record(seq, at, location, body)

@@ -1,0 +1,300 @@
+"""The deterministic event loop: stock asyncio on a ready queue and recorded timers, no selector, no clock.
+
+Each run has its own loop. A worker pumps it from a plain callback of the host loop with `drain`, never from
+inside a host task (newer Pythons allow one current task per thread). What it cannot offer deterministically
+(sockets, executors, subprocesses, signals) raises `Forbidden` and names the way out.
+
+Two sources of disorder in asyncio are closed here:
+- tasks and futures live in sets, whose order follows their hash, which is their address. Ours hash to their
+  creation number (offset by the run's seed, so that runs do not collide in asyncio's global registries).
+- `as_completed` builds its tasks from a set of coroutines. See `_as_completed_in_order`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import math
+import sys
+from asyncio import events, tasks
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from types import CodeType
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from perdure import limits
+from perdure.errors import BadArgument, Forbidden, Spinning
+from perdure.kernel.operation import Branch, TimerOperation
+
+T = TypeVar("T")
+
+MICROSECONDS = 1_000_000
+
+
+class LoopOwner(Protocol):
+    """What the loop needs from its run."""
+
+    def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = ...) -> TimerOperation: ...
+
+    def withdraw(self, operation: Any) -> None: ...
+
+    def complain(self, message: str) -> None: ...
+
+
+class RunFuture(asyncio.Future[Any]):
+    """A future that hashes to its creation number. `on_cancel` tells the run that nobody waits any more."""
+
+    __slots__ = ("_number", "on_cancel")
+
+    def __init__(self, loop: RunLoop) -> None:
+        self._number = loop.next_number()
+        self.on_cancel: Callable[[], None] | None = None
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled and self.on_cancel is not None:
+            self.on_cancel()
+        return cancelled
+
+
+class RunTask(asyncio.Task[Any]):
+    """A task that hashes to its creation number and knows its branch."""
+
+    __slots__ = ("_number", "branch")
+
+    def __init__(
+        self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None
+    ) -> None:
+        # Both before super().__init__, which puts the task into a WeakSet and so hashes it.
+        self._number = loop.next_number()
+        self.branch = branch
+        super().__init__(coroutine, loop=loop, name=branch.path or "main", context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class RunTimer(asyncio.TimerHandle):
+    """A `call_at` handle. `operation` is None when it was due at once and only went through the ready queue."""
+
+    __slots__ = ("operation",)
+    operation: TimerOperation | None
+
+
+#: Code of coroutines that are one operation: a task made of one lends it its path (see `Branch`).
+single_operation_codes: set[CodeType] = {asyncio.sleep.__code__}
+
+# On Python 3.11 `wait_for` runs its coroutine in a task of its own, from 3.12 on it awaits it in place. Giving
+# that task the branch of its parent makes locations, and so journals, the same on every version.
+_WAIT_FOR_CODE: CodeType | None = asyncio.wait_for.__code__ if sys.version_info < (3, 12) else None
+
+#: What asyncio calls when a timer is due -> what people call that timer.
+_TIMER_NAMES = {
+    "_set_result_unless_cancelled": "sleep",
+    "_on_timeout": "timeout",
+    "_release_waiter": "timeout",
+}
+
+
+class RunLoop(asyncio.AbstractEventLoop):
+    """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
+
+    def __init__(self, owner: LoopOwner, seed: int) -> None:
+        self.owner = owner
+        self._ready: deque[asyncio.Handle] = deque()
+        self._numbers = (seed & 0xFFFF_FFFF) << 20
+        self.now = 0
+        self.root = Branch()
+        self.running = False
+        self.stopped = False
+        self._tasks: list[RunTask] = []
+        self._compact_at = 64
+
+    # -- used by the run ---------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def drain(self) -> None:
+        """Run callbacks until none is ready. Raises `Spinning` if that never happens."""
+        ready = self._ready
+        if not ready:
+            return
+        budget = limits.TURN_CALLBACKS_MAX
+        with self.entered():
+            while ready and not self.stopped:
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+                budget -= 1
+                if not budget:
+                    raise Spinning(
+                        f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
+                        "anything durable. Look for a loop that awaits what is always ready."
+                    )
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make this the running loop, whatever the host runs."""
+        host_loop = events._get_running_loop()
+        host_hooks = sys.get_asyncgen_hooks()
+        events._set_running_loop(self)
+        # The host's hooks would hand our async generators to the host loop's shutdown.
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+        self.running = True
+        try:
+            yield
+        finally:
+            self.running = False
+            events._set_running_loop(host_loop)
+            sys.set_asyncgen_hooks(*host_hooks)
+
+    def branch(self) -> Branch:
+        """The branch of the task that is running now."""
+        task = asyncio.current_task(self)
+        return task.branch if isinstance(task, RunTask) else self.root
+
+    def unfinished_tasks(self) -> list[RunTask]:
+        """Tasks still running, in the order of their creation."""
+        return [task for task in self._tasks if not task.done()]
+
+    # -- what asyncio asks of a loop -----------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now / MICROSECONDS
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:  # fmt: skip
+        if math.isnan(when) or when > limits.NEVER / MICROSECONDS:
+            raise BadArgument("a timer needs a finite delay of at most a century. To wait without end, wait for an event.")
+        timer = RunTimer(when, callback, args, self, context)
+        timer.operation = None
+        at = round(when * MICROSECONDS)
+        if at <= self.now:
+            self._ready.append(timer)
+        else:
+            name = _TIMER_NAMES.get(getattr(callback, "__name__", ""), "timer")
+            timer.operation = self.owner.ask_timer(name, at, lambda: self._ready.append(timer))
+        return timer
+
+    def _timer_handle_cancelled(self, timer: RunTimer) -> None:
+        if timer.operation is not None:
+            self.owner.withdraw(timer.operation)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return RunFuture(self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None,
+        context: contextvars.Context | None = None, **_options: Any,
+    ) -> asyncio.Task[T]:  # fmt: skip
+        # `name` is ignored for the location: TaskGroup passes it here only from Python 3.13 on.
+        task = RunTask(coro, self, self._branch_for(coro), context)
+        if name is not None:
+            task.set_name(name)
+        self._tasks.append(task)
+        if len(self._tasks) >= self._compact_at:
+            self._tasks = self.unfinished_tasks()
+            self._compact_at = max(64, 2 * len(self._tasks))
+        return task
+
+    def _branch_for(self, coroutine: Any) -> Branch:
+        parent = self.branch()
+        if _WAIT_FOR_CODE is not None and sys._getframe(4).f_code is _WAIT_FOR_CODE:
+            return parent
+        name = getattr(coroutine, "__name__", None) or type(coroutine).__name__
+        single = getattr(coroutine, "cr_code", None) in single_operation_codes
+        return Branch(parent.locate(name), single=single)
+
+    def is_running(self) -> bool:
+        return self.running
+
+    def is_closed(self) -> bool:
+        return False
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        return None
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        what = context.get("message") or "Unhandled exception in workflow code"
+        self.owner.complain(f"{what}: {error!r}" if error is not None else str(what))
+
+    async def shutdown_asyncgens(self) -> None:
+        return None
+
+
+def _forbid(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: RunLoop, *args: Any, **kwargs: Any) -> NoReturn:
+        raise Forbidden(
+            f"workflow code called loop.{name}(), which does I/O or uses threads. "
+            "Move it into a function decorated with @step and await that."
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+for _name in (
+    "add_reader", "add_signal_handler", "add_writer", "call_soon_threadsafe", "close", "connect_accepted_socket",
+    "connect_read_pipe", "connect_write_pipe", "create_connection", "create_datagram_endpoint", "create_server",
+    "create_unix_connection", "create_unix_server", "getaddrinfo", "getnameinfo", "remove_reader",
+    "remove_signal_handler", "remove_writer", "run_forever", "run_in_executor", "run_until_complete", "sendfile",
+    "set_default_executor", "set_exception_handler", "set_task_factory", "shutdown_default_executor", "sock_accept",
+    "sock_connect", "sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall",
+    "sock_sendfile", "sock_sendto", "start_tls", "stop", "subprocess_exec", "subprocess_shell",
+):  # fmt: skip
+    setattr(RunLoop, _name, _forbid(_name))
+RunLoop.__abstractmethods__ = frozenset()
+
+
+# -- as_completed ----------------------------------------------------------------------------------------
+
+_as_completed = tasks.as_completed
+
+
+def _as_completed_in_order(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
+    # The original makes its tasks from `set(fs)`: coroutines hash to their address, so they would start in an
+    # order that differs from process to process (tests/kernel/test_asyncio_order.py). Making the tasks first,
+    # in the order given, is all it takes; on any other loop nothing changes.
+    if isinstance(events._get_running_loop(), RunLoop):
+        fs = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
+    return _as_completed(fs, timeout=timeout)
+
+
+_as_completed_in_order.__doc__ = _as_completed.__doc__
+_as_completed_in_order.__name__ = "as_completed"
+tasks.as_completed = asyncio.as_completed = _as_completed_in_order  # type: ignore[assignment]

@@ -1,0 +1,216 @@
+"""Operations: durable requests of workflow code, where they are (locations), and what a run waits for.
+
+A location is a readable path that is the same on every replay: the path of the branch (one for each task the
+run creates) and a name, with `#n` from its second use in that branch. `charge`, `charge#2`, `fetch-all/user/get`.
+
+Operations are plain slotted objects owned by one `Run`; nothing outside the kernel changes them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, ClassVar
+
+import msgspec
+
+from perdure import limits
+from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
+
+
+class Branch:
+    """Where a task of the run stands; counts the names used in it so that each operation gets its own location."""
+
+    __slots__ = ("_counts", "_unused", "path")
+
+    def __init__(self, path: str = "", *, single: bool = False) -> None:
+        self.path = path
+        # A task made of a single operation (`gather(ship(), notify())`) lends its own path to it, so that
+        # wrapping a step in a task does not change its location: `ship`, not `ship/ship`.
+        self._unused = single
+        self._counts: dict[str, int] = {}
+
+    def locate(self, name: str) -> str:
+        """The location of the next operation called `name` in this branch."""
+        if self._unused:
+            self._unused = False
+            return self.path
+        count = self._counts.get(name, 0) + 1
+        self._counts[name] = count
+        local = name if count == 1 else f"{name}#{count}"
+        return f"{self.path}/{local}" if self.path else local
+
+
+class Operation:
+    """Base of everything a run can wait for. `kind` is what people and divergence reports call it."""
+
+    __slots__ = ("asked_at", "digest", "future", "location", "number", "settled", "site")
+    kind: ClassVar[str] = ""
+
+    def __init__(self, location: str, number: int, asked_at: int, site: str) -> None:
+        self.location = location
+        self.number = number
+        self.asked_at = asked_at
+        self.site = site
+        self.settled = False
+        self.future: Any = None
+        self.digest = zlib.crc32(f"{self.kind} {location}".encode())
+
+    def deadline(self) -> int | None:
+        """When this operation wants to be looked at, if time matters to it."""
+        return None
+
+    def describe(self) -> str:
+        return f"{self.kind} {self.location!r}"
+
+
+class StepOperation(Operation):
+    """A step that has been asked for and has no outcome yet."""
+
+    __slots__ = ("args", "attempts", "data", "kwargs", "next_at", "spec")
+    kind = "step"
+
+    def __init__(
+        self, location: str, number: int, asked_at: int, site: str, spec: StepSpec,
+        args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes,
+    ) -> None:  # fmt: skip
+        super().__init__(location, number, asked_at, site)
+        self.spec = spec
+        self.args = args
+        self.kwargs = kwargs
+        self.data = data
+        self.attempts = 0  # recorded failures
+        self.next_at = 0
+
+    def deadline(self) -> int | None:
+        return self.next_at or None
+
+    def arguments_digest(self) -> int:
+        return zlib.crc32(self.data)
+
+
+class TimerOperation(Operation):
+    """A sleep or a timeout. Setting it writes nothing: its deadline follows from the journal."""
+
+    __slots__ = ("at", "fire")
+    kind = "timer"
+
+    def __init__(
+        self, location: str, number: int, asked_at: int, site: str, at: int, fire: Callable[[], None]
+    ) -> None:
+        super().__init__(location, number, asked_at, site)
+        self.at = at
+        self.fire = fire
+
+    def deadline(self) -> int | None:
+        return self.at
+
+
+class ReceiveOperation(Operation):
+    """A wait for one event of some types."""
+
+    __slots__ = ("types",)
+    kind = "receive"
+
+    def __init__(self, location: str, number: int, asked_at: int, site: str, types: EventTypes) -> None:
+        super().__init__(location, number, asked_at, site)
+        self.types = types
+
+    def describe(self) -> str:
+        return f"{self.kind} {self.location!r} of {self.types.names()}"
+
+
+class ChildOperation(Operation):
+    """A child run: asked for, then started, then ended. `started` is settled first, `future` last."""
+
+    __slots__ = ("child_id", "data", "detached", "is_running", "spec", "started")
+    kind = "child"
+
+    def __init__(
+        self, location: str, number: int, asked_at: int, site: str, spec: WorkflowSpec, child_id: str,
+        data: bytes, detached: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(location, number, asked_at, site)
+        self.spec = spec
+        self.child_id = child_id
+        self.data = data
+        self.detached = detached
+        self.is_running = False
+        self.started: Any = None
+
+
+class SendOperation(Operation):
+    """An event or a cancel request on its way to another run."""
+
+    __slots__ = ("data", "dedup", "is_cancel", "target", "type")
+    kind = "send"
+
+    def __init__(
+        self, location: str, number: int, asked_at: int, site: str, target: str, type: str,  # noqa: A002
+        data: bytes, dedup: str | None, is_cancel: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(location, number, asked_at, site)
+        self.target = target
+        self.type = type
+        self.data = data
+        self.dedup = dedup
+        self.is_cancel = is_cancel
+
+
+# -- what a run waits for, seen from outside --------------------------------------------------------------
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One pending operation, as other processes see it."""
+
+    kind: str
+    location: str
+    since: int
+    deadline: int | None = None
+    site: str = ""
+    detail: str = ""
+
+
+class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stored with every turn: how far the code had run, and what it was then waiting for.
+
+    Three uses. People see why a run is not moving. A replay knows which records the code has already seen
+    (`seq`), so logs are not repeated. And code that changed without yet contradicting a record is caught
+    all the same: after replaying to `seq` it must wait for exactly these operations (`count`, `digest`).
+    """
+
+    seq: int
+    count: int
+    digest: int
+    operations: tuple[Waiting, ...] = ()
+
+
+_frontier_encoder = msgspec.json.Encoder()
+_frontier_decoder = msgspec.json.Decoder(Frontier)
+
+
+def detail_of(operation: Operation) -> str:
+    match operation:
+        case ReceiveOperation():
+            return operation.types.names()
+        case ChildOperation():
+            return operation.child_id
+        case StepOperation() if operation.attempts:
+            return f"after {operation.attempts} failed attempt{'s' if operation.attempts > 1 else ''}"
+        case SendOperation():
+            return operation.target
+        case _:
+            return ""
+
+
+def encode_frontier(seq: int, count: int, digest: int, operations: Iterable[Operation]) -> bytes:
+    shown = tuple(
+        Waiting(o.kind, o.location, o.asked_at, o.deadline(), o.site, detail_of(o))
+        for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)
+    )
+    return _frontier_encoder.encode(Frontier(seq, count, digest, shown))
+
+
+def decode_frontier(data: bytes) -> Frontier:
+    return _frontier_decoder.decode(data)

@@ -1,0 +1,98 @@
+"""Retry arithmetic: a policy, a failed attempt and a drawn number give the time of the next attempt.
+
+Pure on purpose: the engine draws the jitter and the resulting moment is recorded, so a replay never runs this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import BadDefinition, NonRetryable, RetryAfter
+
+MICROSECONDS = 1_000_000
+
+RetryOn = tuple[type[BaseException], ...] | Callable[[BaseException], bool]
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how fast a step is tried. Durations are seconds; attempts include the first one."""
+
+    max_attempts: int | None = limits.STEP_ATTEMPTS_DEFAULT  # None: until it works
+    initial_delay: float = limits.STEP_INITIAL_DELAY_SECONDS
+    factor: float = limits.STEP_BACKOFF_FACTOR
+    max_delay: float = limits.STEP_MAX_DELAY_SECONDS
+    jitter: float = limits.STEP_JITTER
+    timeout: float | None = None  # per attempt, from its start
+    total_timeout: float | None = None  # over all attempts and backoffs, from when the workflow asked
+    retry_on: RetryOn = (Exception,)
+
+    def __post_init__(self) -> None:
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise BadDefinition(f"max_attempts counts the first attempt too, so it is at least 1, not {self.max_attempts}.")
+        for name in ("initial_delay", "max_delay"):
+            _require(name, getattr(self, name), minimum=0.0)
+        _require("factor", self.factor, minimum=1.0)
+        if not 0.0 <= self.jitter <= 1.0:  # also refuses NaN
+            raise BadDefinition(f"jitter is a fraction between 0 and 1, not {self.jitter}.")
+        for name in ("timeout", "total_timeout"):
+            value = getattr(self, name)
+            if value is not None:
+                _require(name, value, minimum=0.0, above=True)
+
+
+def _require(name: str, value: float, *, minimum: float, above: bool = False) -> None:
+    good = value > minimum if above else value >= minimum
+    if not good or not math.isfinite(value) or value > limits.DURATION_SECONDS_MAX:
+        relation = "more than" if above else "at least"
+        raise BadDefinition(f"{name} must be a number of {relation} {minimum:g} and at most a century, not {value}.")
+
+
+def is_retryable(policy: RetryPolicy, error: BaseException) -> bool:
+    """Whether this kind of failure may be tried again at all."""
+    if isinstance(error, NonRetryable):
+        return False
+    if isinstance(error, RetryAfter):
+        return True
+    if callable(policy.retry_on):
+        return bool(policy.retry_on(error))
+    return isinstance(error, policy.retry_on)
+
+
+def backoff_seconds(policy: RetryPolicy, attempt: int, draw: float) -> float:
+    """The delay after failed attempt number `attempt`; `draw` in [0, 1) places it inside the jitter range."""
+    try:
+        delay = policy.initial_delay * policy.factor ** (attempt - 1)
+    except OverflowError:  # 2.0 ** 1100 and the like
+        delay = policy.max_delay
+    delay = min(delay, policy.max_delay)
+    return delay * (1.0 - policy.jitter + 2.0 * policy.jitter * draw)
+
+
+def next_attempt_at(
+    policy: RetryPolicy, attempt: int, error: BaseException, asked_at: int, now: int, draw: float
+) -> int | None:
+    """When to try again after attempt number `attempt` failed at `now`, or None to give up.
+
+    Gives up at once when the next attempt could only start after `total_timeout`: waiting would not help.
+    """
+    if not is_retryable(policy, error):
+        return None
+    if policy.max_attempts is not None and attempt >= policy.max_attempts:
+        return None
+    seconds = error.seconds if isinstance(error, RetryAfter) else backoff_seconds(policy, attempt, draw)
+    at = now + max(0, round(seconds * MICROSECONDS))
+    deadline = total_deadline(policy, asked_at)
+    if deadline is not None and at >= deadline:
+        return None
+    return at
+
+
+def total_deadline(policy: RetryPolicy, asked_at: int) -> int | None:
+    """The moment after which no attempt of this step may run, if it has one."""
+    if policy.total_timeout is None:
+        return None
+    return asked_at + round(policy.total_timeout * MICROSECONDS)

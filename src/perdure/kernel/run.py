@@ -1,0 +1,634 @@
+"""One run: records in, commands out.
+
+`deliver(record)` hands one record to workflow code, lets it run until it is idle, and returns what it asked for.
+`replay(records, frontier)` rebuilds a run from its journal and checks that the code still matches. Everything a
+run does is a pure function of the records it was given; the engine around it decides which records come next and
+makes them durable.
+
+Life of a run object
+
+    Run(spec, ...) -> deliver(Started) -> deliver(...)* -> outcome set -> close()
+                  or  replay(records)  -> deliver(...)* -> ...
+
+Raises `Diverged` (the code changed), `NotDecodable`, `Spinning` or `Stuck` out of `deliver` and `replay`: the
+engine parks the run. After that, or after `close`, the object is only good for the garbage collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from msgspec import Raw
+
+from perdure import limits
+from perdure.errors import (
+    BadArgument,
+    ChildCancelled,
+    ChildFailed,
+    NotStorable,
+    RunConflict,
+    RunFinished,
+    RunNotFound,
+    InboxFull,
+    Stuck,
+    TooLarge,
+)
+from perdure.kernel import journal
+from perdure.kernel.codec import codec_for
+from perdure.kernel.commands import (
+    CancelStep,
+    Command,
+    Complete,
+    Continue,
+    EndCancelled,
+    Fail,
+    Log,
+    Mark,
+    Outcome,
+    RunStep,
+    SendItem,
+    StartChild,
+    Warn,
+)
+from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
+from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mismatch
+from perdure.kernel.draws import Draws
+from perdure.kernel.faults import decode_error, encode_error
+from perdure.kernel.journal import Record
+from perdure.kernel.loop import RunFuture, RunLoop, RunTask
+from perdure.kernel.operation import (
+    ChildOperation,
+    Frontier,
+    Operation,
+    ReceiveOperation,
+    SendOperation,
+    StepOperation,
+    TimerOperation,
+    encode_frontier,
+)
+from perdure.kernel.sites import caller_site
+
+Op = TypeVar("Op", bound=Operation)
+
+ArgumentsCheck = Literal["off", "warn", "park"]
+
+#: Location of the timer that ends a cancelled run which does not come to an end by itself.
+GRACE_LOCATION = "cancel-grace"
+
+_ANY = codec_for(Any)
+
+
+class Run:
+    """See the module docstring. Public attributes are for reading only."""
+
+    def __init__(
+        self,
+        spec: WorkflowSpec,
+        run_id: str,
+        generation: int,
+        *,
+        latest: Callable[[str], WorkflowSpec],
+        arguments_check: ArgumentsCheck = "warn",
+    ) -> None:
+        self.spec = spec
+        self.id = run_id
+        self.generation = generation
+        self.parent_id: str | None = None
+        self.outcome: Outcome | None = None
+        self.replaying = False
+        self.cancel_requested = False
+        self.cancel_reason = ""
+        self.custom_status: bytes | None = None
+        self.state: dict[str, Any] = {}
+        self.last_seq = 0
+        self.seed = 0
+        self.closed = False
+        self.loop: RunLoop = None  # type: ignore[assignment]  # made by Started, which holds the seed
+        self.draws: Draws = None  # type: ignore[assignment]
+        self.latest = latest
+        self._arguments_check = arguments_check
+        self._main: RunTask | None = None
+        self._pending: dict[str, Operation] = {}
+        self._receives: dict[str, ReceiveOperation] = {}
+        self._digest = 0
+        self._timers: list[tuple[int, int, TimerOperation]] = []
+        self._backoffs: list[tuple[int, int, StepOperation]] = []
+        self._commands: list[Command] = []
+        self._operations = 0
+        self._patches: frozenset[str] = frozenset()
+        self._first_deadlines: dict[str, int] = {}
+        self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
+
+    # -- records in ----------------------------------------------------------------------------------------
+
+    def deliver(self, record: Record) -> list[Command]:
+        """Hand over one record, run until idle, return the commands asked for since the last call."""
+        seq, at, location, body = record
+        self.last_seq = seq
+        if self.loop is not None and at > self.loop.now:
+            self.loop.now = at
+        match body:
+            case journal.StepDone():
+                step = self._settle(record, StepOperation)
+                self._check_arguments(step, body.digest)
+                value = step.spec.result.decode(body.value, f"the recorded result of step {location!r}")
+                step.future.set_result(value)
+            case journal.TimerFired():
+                self._settle(record, TimerOperation).fire()
+            case journal.EventReceived():
+                receive = self._settle(record, ReceiveOperation)
+                event = receive.types.specs.get(body.type)
+                if event is None:
+                    raise record_mismatch(self.id, record, self._unexplained(), accepted=receive)
+                receive.future.set_result(event.codec.decode(body.value, f"the recorded event {body.type!r}"))
+            case journal.StepRetry():
+                step = self._expect(record, StepOperation)
+                self._check_arguments(step, body.digest)
+                step.attempts = body.attempt
+                step.next_at = body.next_at
+                heapq.heappush(self._backoffs, (step.next_at, step.number, step))
+            case journal.StepFailed():
+                step = self._settle(record, StepOperation)
+                self._check_arguments(step, body.digest)
+                step.future.set_exception(decode_error(body.error))
+            case journal.ChildStarted():
+                self._child_started(record, body)
+            case journal.ChildDone():
+                child = self._settle(record, ChildOperation)
+                child.future.set_result(child.spec.result.decode(body.value, f"the result of child {child.child_id!r}"))
+            case journal.ChildFailed():
+                child = self._settle(record, ChildOperation)
+                failure = ChildFailed(f"child {child.child_id!r} failed: {body.error.type.partition(':')[2]}: {body.error.message}")
+                failure.__cause__ = decode_error(body.error)
+                child.future.set_exception(failure)
+            case journal.ChildCancelled():
+                child = self._settle(record, ChildOperation)
+                child.future.set_exception(ChildCancelled(f"child {child.child_id!r} was cancelled: {body.reason or 'no reason given'}"))
+            case journal.Sent():
+                self._sent(record, body)
+            case journal.PatchChosen():
+                pass  # looked up when the code asks; see `patched`
+            case journal.CancelRequested():
+                self._cancel(body)
+            case journal.Started():
+                self._start(record, body)
+            case journal.Continued() | journal.Completed() | journal.Failed() | journal.Cancelled():
+                # Only met when replaying a finished generation: the code must have come to its end as well.
+                if self.outcome is None and not isinstance(body, journal.Cancelled):
+                    raise record_mismatch(self.id, record, self._unexplained())
+            case _:  # a new kind of body must say here what it does to a run
+                raise AssertionError(f"no delivery for {type(body).__name__}")
+        self._run_until_idle()
+        return self.take_commands()
+
+    def replay(self, records: Sequence[Record], frontier: Frontier | None) -> list[Command]:
+        """Rebuild the run. Returns the commands still to be carried out; those already answered are left out.
+
+        Records up to the frontier are replayed in silence; later ones (written by the last commit, not yet seen
+        by the code) are delivered live.
+        """
+        seen = frontier.seq if frontier is not None else 0
+        self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen))
+        if frontier is not None:
+            self._first_deadlines = {w.location: w.deadline for w in frontier.operations if w.kind == "timer" and w.deadline}
+        self.replaying = True
+        self._journal = records
+        commands: list[Command] = []
+        for index, record in enumerate(records):
+            if self.replaying and record.seq > seen:
+                self._end_replay(frontier)
+            if self.outcome is not None and not _is_end(record):
+                raise ended_early(self.id, records[index:])
+            commands += self.deliver(record)
+        if self.replaying:
+            self._end_replay(frontier)
+        return [command for command in commands if _still_wanted(command)] + self.take_commands()
+
+    def _end_replay(self, frontier: Frontier | None) -> None:
+        self.replaying = False
+        self._journal = ()
+        self._first_deadlines = {}
+        if frontier is None or self.outcome is not None:
+            return
+        if frontier.count != len(self._pending) or frontier.digest != self._digest:
+            raise frontier_mismatch(self.id, frontier, list(self._pending.values()))
+
+    def take_commands(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    # -- what the engine asks ------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The run's time: the timestamp of the last delivered record, in microseconds."""
+        return self.loop.now if self.loop is not None else 0
+
+    def next_deadline(self) -> int | None:
+        """The earliest moment at which time alone gives this run something to do."""
+        timer, backoff = self._first_timer(), self._first_backoff()
+        if timer is None or backoff is None:
+            return timer.at if timer is not None else backoff.next_at if backoff is not None else None
+        return min(timer.at, backoff.next_at)
+
+    def due_timer(self, now: int) -> TimerOperation | None:
+        """The earliest timer that is due, if any. It stays due until its record is delivered."""
+        timer = self._first_timer()
+        return timer if timer is not None and timer.at <= now else None
+
+    def due_steps(self, now: int) -> list[StepOperation]:
+        """Steps whose backoff is over, each given out once."""
+        due: list[StepOperation] = []
+        while (step := self._first_backoff()) is not None and step.next_at <= now:
+            heapq.heappop(self._backoffs)
+            due.append(step)
+        return due
+
+    def _first_timer(self) -> TimerOperation | None:
+        while self._timers and self._timers[0][2].settled:
+            heapq.heappop(self._timers)
+        return self._timers[0][2] if self._timers else None
+
+    def _first_backoff(self) -> StepOperation | None:
+        backoffs = self._backoffs
+        while backoffs and (backoffs[0][2].settled or backoffs[0][2].next_at != backoffs[0][0]):
+            heapq.heappop(backoffs)
+        return backoffs[0][2] if backoffs else None
+
+    def receives(self) -> Iterable[ReceiveOperation]:
+        """Pending receives, oldest first."""
+        return self._receives.values()
+
+    def operation(self, location: str) -> Operation | None:
+        return self._pending.get(location)
+
+    def pending(self) -> Iterable[Operation]:
+        return self._pending.values()
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    @property
+    def pending_digest(self) -> int:
+        return self._digest
+
+    def has_active_steps(self) -> bool:
+        """Whether a step is to be worked on now, rather than after a backoff."""
+        return any(isinstance(o, StepOperation) and not o.next_at for o in self._pending.values())
+
+    def frontier(self) -> bytes:
+        return encode_frontier(self.last_seq, len(self._pending), self._digest, self._pending.values())
+
+    def encoded_state(self) -> bytes | None:
+        """The run's `state`, or None while nothing was ever put into it."""
+        return _ANY.encode(self.state, f"the state of run {self.id!r}") if self.state else None
+
+    def close(self) -> None:
+        """Drop the run from memory: close its coroutines here and now, with commands disabled.
+
+        Left to the garbage collector they would run their `finally` blocks anywhere, at any time.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if self.loop is None:
+            return
+        self.loop.stopped = True
+        # Inside our own loop: a finally block that calls a step must be refused, not run it for real.
+        with self.loop.entered():
+            for task in reversed(self.loop.unfinished_tasks()):
+                _close_task(task)
+        self._pending.clear()
+        self._receives.clear()
+        self._timers.clear()
+        self._backoffs.clear()
+        self._commands.clear()
+
+    # -- what workflow code asks (through `kernel.verbs`) -----------------------------------------------------
+
+    def ask_step(
+        self, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, name: str, site: str
+    ) -> RunFuture:
+        step = StepOperation(self._locate(name), self._count(), self.now, site, spec, args, kwargs, data)
+        self._commands.append(RunStep(step))
+        return self._wait_for(step, lambda: self._commands.append(CancelStep(step.location)))
+
+    def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = 2) -> TimerOperation:
+        location = self._locate(name)
+        # The deadline a replay derives can only differ if the code's duration changed; the first one stands.
+        at = self._first_deadlines.get(location, at)
+        timer = TimerOperation(location, self._count(), self.now, caller_site(site_depth), at, fire)
+        self._add(timer)
+        heapq.heappush(self._timers, (at, timer.number, timer))
+        return timer
+
+    def ask_receive(self, types: EventTypes, name: str, site: str) -> tuple[ReceiveOperation, RunFuture]:
+        receive = ReceiveOperation(self._locate(name), self._count(), self.now, site, types)
+        self._receives[receive.location] = receive
+        return receive, self._wait_for(receive)
+
+    def ask_child(
+        self, spec: WorkflowSpec, data: bytes, child_id: str | None, detached: bool, site: str
+    ) -> ChildOperation:
+        location = self._locate(spec.name)
+        if child_id is None:
+            child_id = self._child_id(location)
+        child = ChildOperation(location, self._count(), self.now, site, spec, child_id, data, detached)
+        child.started = RunFuture(self.loop)
+        child.future = RunFuture(self.loop)
+        child.future.on_cancel = partial(self.cancel_child, child, site)
+        self._add(child)
+        self._commands.append(StartChild(child))
+        return child
+
+    def ask_send(
+        self, target: str, type: str, data: bytes, dedup: str | None, is_cancel: bool, name: str, site: str  # noqa: A002
+    ) -> RunFuture:
+        send = SendOperation(self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel)
+        self._commands.append(SendItem(send))
+        return self._wait_for(send)
+
+    def cancel_child(self, child: ChildOperation, site: str, *, wanted: bool = False) -> None:
+        """Ask a child to cancel. Unless `wanted`, nobody waits for its end any more."""
+        if child.settled or child.detached:
+            return
+        if child.is_running:
+            location = f"{child.location}/cancel"
+            send = SendOperation(
+                location, self._count(), self.now, site, child.child_id, "cancel",
+                f"its parent {self.id!r} was cancelled".encode(), None, True,
+            )  # fmt: skip
+            send.future = RunFuture(self.loop)
+            if location not in self._pending:
+                self._add(send)
+                self._commands.append(SendItem(send))
+        if not wanted:
+            self.withdraw(child)
+
+    def patched(self, patch_id: str) -> bool:
+        """Whether the code from here on may take the new way. Recorded, so that every replay answers the same."""
+        self._refuse_when_ending()
+        location = self.loop.branch().locate(f"patched({patch_id})")
+        if location in self._patches:
+            return True
+        if self.replaying:
+            return False
+        self._patches |= {location}
+        self._commands.append(Mark(location, caller_site(2)))
+        return True
+
+    def continue_as(self, spec: WorkflowSpec, data: bytes) -> None:
+        self._refuse_when_ending()
+        self.outcome = Continue(spec, data)
+        self.loop.stopped = True
+
+    def set_status(self, value: Any) -> None:
+        self.custom_status = _ANY.encode(value, f"the status of run {self.id!r}")
+
+    def log(self, level: int, message: str, args: tuple[Any, ...]) -> None:
+        if not self.replaying:
+            self._commands.append(Log(level, message, args))
+
+    def complain(self, message: str) -> None:
+        if not self.replaying and not self.closed:
+            self._commands.append(Warn(message))
+
+    def withdraw(self, operation: Operation) -> None:
+        """Nobody waits for this operation any more. It leaves no trace."""
+        if operation.settled:
+            return
+        self._remove(operation)
+
+    def _refuse_when_ending(self) -> None:
+        if self.closed or self.outcome is not None:
+            # What a cancelled leftover task or a finally block of a closed run asks for is not carried out.
+            raise asyncio.CancelledError(f"run {self.id!r} has ended")
+
+    # -- operations ------------------------------------------------------------------------------------------
+
+    def _locate(self, name: str) -> str:
+        self._refuse_when_ending()
+        return self.loop.branch().locate(name)
+
+    def _count(self) -> int:
+        self._operations += 1
+        return self._operations
+
+    def _wait_for(self, operation: Operation, on_cancel: Callable[[], None] | None = None) -> RunFuture:
+        future = operation.future = RunFuture(self.loop)
+        future.on_cancel = partial(self._given_up, operation, on_cancel)
+        self._add(operation)
+        return future
+
+    def _given_up(self, operation: Operation, then: Callable[[], None] | None) -> None:
+        if operation.settled:
+            return
+        self._remove(operation)
+        if then is not None and not self.closed:
+            then()
+
+    def _add(self, operation: Operation) -> None:
+        self._pending[operation.location] = operation
+        self._digest += operation.digest
+
+    def _remove(self, operation: Operation) -> None:
+        operation.settled = True
+        del self._pending[operation.location]
+        self._digest -= operation.digest
+        if isinstance(operation, ReceiveOperation):
+            del self._receives[operation.location]
+
+    def _expect(self, record: Record, kind: type[Op]) -> Op:
+        operation = self._pending.get(record.location)
+        if type(operation) is not kind:
+            raise record_mismatch(self.id, record, self._unexplained())
+        return operation
+
+    def _settle(self, record: Record, kind: type[Op]) -> Op:
+        operation = self._expect(record, kind)
+        self._remove(operation)
+        return operation
+
+    def _unexplained(self) -> list[Operation]:
+        """Pending operations that no later record speaks of: what the code asks for instead."""
+        explained = {record.location for record in self._journal if record.seq > self.last_seq}
+        return [operation for operation in self._pending.values() if operation.location not in explained]
+
+    def _check_arguments(self, step: StepOperation, recorded: int) -> None:
+        if not self.replaying or self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
+            return
+        message = (
+            f"step {step.location!r} of run {self.id!r} was recorded with other arguments than the code gives now "
+            f"({step.site}). Its recorded result is used."
+        )
+        if self._arguments_check == "park":
+            raise record_mismatch(self.id, None, [step], note=message)
+        self._commands.append(Warn(message))
+
+    # -- particular records ------------------------------------------------------------------------------------
+
+    def _start(self, record: Record, body: journal.Started) -> None:
+        self.loop = RunLoop(self, body.seed)
+        self.loop.now = record.at
+        self.seed = body.seed
+        self.draws = Draws(body.seed)
+        self.parent_id = body.parent
+        if body.state:
+            self.state = _ANY.decode(body.state, f"the state of run {self.id!r}")
+        args, kwargs = self.spec.arguments.decode(body.input)
+        coroutine = self.spec.function(*args, **kwargs)
+        # An empty context: what the host happens to have set must not leak into a replay.
+        self._main = RunTask(coroutine, self.loop, self.loop.root, contextvars.Context())
+        self.loop._tasks.append(self._main)
+
+    def _child_started(self, record: Record, body: journal.ChildStarted) -> None:
+        child = self._expect(record, ChildOperation)
+        if body.refused:
+            self._remove(child)
+            error = RunConflict(f"a run {body.child_id!r} already exists with another workflow or input, so it cannot be a child.")
+            child.started.set_exception(error)
+            child.future.set_exception(error)
+            # Only one of the two is awaited; the other must not complain that nobody looked.
+            child.started.exception(), child.future.exception()  # noqa: B018
+            return
+        child.is_running = True
+        if child.detached:
+            self._remove(child)
+        child.started.set_result(None)
+
+    def _sent(self, record: Record, body: journal.Sent) -> None:
+        send = self._settle(record, SendOperation)
+        if send.future.done():
+            return
+        if not body.refused or send.is_cancel:
+            send.future.set_result(not body.refused)
+            return
+        match body.refused:
+            case "not_found":
+                send.future.set_exception(RunNotFound(f"no run has the id {body.target!r}."))
+            case "full":
+                send.future.set_exception(InboxFull(f"run {body.target!r} has too many unread events of type {body.type!r}."))
+            case _:
+                send.future.set_exception(RunFinished(f"run {body.target!r} has ended and takes no more events."))
+
+    def _cancel(self, body: journal.CancelRequested) -> None:
+        if self.cancel_requested or self.outcome is not None or self._main is None:
+            return
+        self.cancel_requested = True
+        self.cancel_reason = body.reason
+        if body.grace_until:
+            timer = TimerOperation(GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over)
+            self._add(timer)
+            heapq.heappush(self._timers, (timer.at, timer.number, timer))
+        self._main.cancel(body.reason or None)
+
+    def _grace_is_over(self) -> None:
+        self.outcome = EndCancelled(self.cancel_reason, terminated=True)
+        self.loop.stopped = True
+
+    def _child_id(self, location: str) -> str:
+        generation = f"~{self.generation}" if self.generation > 1 else ""
+        child_id = f"{self.id}{generation}/{location}"
+        if len(child_id.encode()) > limits.RUN_ID_BYTES_MAX:
+            raise BadArgument(
+                f"the id of the child at {location!r} would be longer than {limits.RUN_ID_BYTES_MAX} bytes. "
+                "Give it one: start_child(..., id=...)."
+            )
+        return child_id
+
+    # -- running and ending ------------------------------------------------------------------------------------
+
+    def _run_until_idle(self) -> None:
+        if self.outcome is None:
+            self.loop.drain()
+        if self.outcome is None and self._main is not None and self._main.done():
+            self._finish(self._main)
+        elif self.outcome is not None and not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
+            self._wind_up(cancel_tasks=False)
+        elif self.outcome is None and not self._pending:
+            raise Stuck(
+                f"run {self.id!r} waits for something that perdure does not know, so nothing could ever wake it: "
+                f"{self._where()}. Wait for a step, a sleep, an event or a child instead."
+            )
+
+    def _finish(self, main: RunTask) -> None:
+        abandoned = self._wind_up(cancel_tasks=True, main=main)
+        if main.cancelled():
+            error: BaseException | None = asyncio.CancelledError("workflow code raised CancelledError by itself")
+        else:
+            error = main.exception()
+        if main.cancelled() and self.cancel_requested:
+            self.outcome = EndCancelled(self.cancel_reason, abandoned=abandoned)
+        elif error is not None:
+            self.outcome = Fail(encode_error(error), abandoned)
+        else:
+            self.outcome = self._completed(main.result(), abandoned)
+
+    def _completed(self, value: Any, abandoned: tuple[str, ...]) -> Outcome:
+        try:
+            return Complete(Raw(self.spec.result.encode(value, f"the result of workflow {self.spec.name!r}")), abandoned)
+        except (NotStorable, TooLarge) as error:
+            return Fail(encode_error(error), abandoned)
+
+    def _wind_up(self, *, cancel_tasks: bool, main: RunTask | None = None) -> tuple[str, ...]:
+        """Let go of whatever still runs when the workflow ends: tasks are cancelled in the order of creation,
+        steps too, children are asked to cancel. Nothing new is started on the way."""
+        left = [task for task in self.loop.unfinished_tasks() if task is not main]
+        abandoned = tuple(task.branch.path for task in left) if cancel_tasks else ()
+        for operation in list(self._pending.values()):
+            if isinstance(operation, ChildOperation):
+                self.cancel_child(operation, operation.site)
+            elif isinstance(operation, StepOperation):
+                self._remove(operation)
+                self._commands.append(CancelStep(operation.location))
+        if abandoned:
+            self._drain_cancelled(left)
+            names = ", ".join(repr(path) for path in abandoned)
+            self.complain(f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}.")
+        return abandoned
+
+    def _drain_cancelled(self, left: list[RunTask]) -> None:
+        placeholder = EndCancelled("")  # makes every further request of these tasks raise CancelledError
+        self.outcome = placeholder
+        for task in left:
+            task.cancel("the workflow ended")
+        self.loop.drain()
+        self.outcome = None
+
+    def _where(self) -> str:
+        for task in self.loop.unfinished_tasks():
+            stack = task.get_stack(limit=1)
+            if stack:
+                return f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
+        return "no task is left"
+
+
+def _close_task(task: RunTask) -> None:
+    task._log_destroy_pending = False
+    coroutine: Any = task.get_coro()
+    try:
+        coroutine.close()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # "ignored GeneratorExit", or whatever a finally block raised: nobody is left to hear it
+        return
+
+
+def _still_wanted(command: Command) -> bool:
+    match command:
+        case RunStep(operation) | StartChild(operation) | SendItem(operation):
+            return not operation.settled and not (isinstance(operation, ChildOperation) and operation.is_running)
+        case Mark() | Log() | CancelStep():
+            return not isinstance(command, CancelStep)
+        case Warn():
+            return True
+
+
+def _is_end(record: Record) -> bool:
+    return isinstance(record.body, (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued, journal.Sent))

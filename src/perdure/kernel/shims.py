@@ -1,0 +1,162 @@
+"""Deterministic stand-ins for the clock and for chance, seen by workflow functions in place of the real ones.
+
+`time.time()`, `datetime.now()`, `random.random()` and `uuid.uuid4()` written in a workflow give the run's own
+time and seeded draws. The same objects used outside workflow code behave as the originals, so a function that
+is shared between both stays right. `authoring.globals` decides which names of a function are replaced.
+"""
+
+from __future__ import annotations
+
+import datetime as datetime_module
+import random as random_module
+import time as time_module
+import uuid as uuid_module
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn
+
+from perdure.errors import Forbidden
+from perdure.kernel.draws import Draws
+from perdure.kernel.run import Run
+from perdure.kernel.verbs import running_run
+
+
+class ModuleShim(ModuleType):
+    """A module that answers some names itself and passes every other one on."""
+
+    def __init__(self, real: ModuleType, replaced: dict[str, Any]) -> None:
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__.update(replaced)
+        self.__dict__["__perdure_real__"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["__perdure_real__"], name)
+
+
+def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        run = running_run()
+        return real(*args, **kwargs) if run is None else inside(run, *args, **kwargs)
+
+    call.__name__ = getattr(real, "__name__", "shim")
+    call.__doc__ = real.__doc__
+    return call
+
+
+# -- time ------------------------------------------------------------------------------------------------
+
+
+def _no_sleep(run: Run, *_: Any) -> NoReturn:
+    raise Forbidden("workflow code called time.sleep(), which blocks the worker. Write `await sleep(...)` instead.")
+
+
+def _seconds(run: Run) -> float:
+    return run.now / 1_000_000
+
+
+def _nanoseconds(run: Run) -> int:
+    return run.now * 1_000
+
+
+_time = {
+    name: _in_run(getattr(time_module, name), inside)
+    for name, inside in {
+        "time": _seconds, "monotonic": _seconds, "perf_counter": _seconds, "process_time": _seconds,
+        "time_ns": _nanoseconds, "monotonic_ns": _nanoseconds, "perf_counter_ns": _nanoseconds,
+        "sleep": _no_sleep,
+    }.items()
+}  # fmt: skip
+
+# -- datetime ----------------------------------------------------------------------------------------------
+
+
+class _SameInstances(type):
+    """The stand-in class counts as the real one in isinstance and issubclass."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls.__mro__[1])
+
+
+class DatetimeShim(datetime_module.datetime, metaclass=_SameInstances):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return datetime_module.datetime(*args, **kwargs)
+
+    @classmethod
+    def now(cls, tz: datetime_module.tzinfo | None = None) -> Any:
+        run = running_run()
+        if run is None:
+            return datetime_module.datetime.now(tz)
+        # A naive now() means the machine's zone, which differs between machines: inside a run it is UTC.
+        moment = datetime_module.datetime.fromtimestamp(run.now / 1_000_000, datetime_module.timezone.utc)
+        return moment.replace(tzinfo=None) if tz is None else moment.astimezone(tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return cls.now(datetime_module.timezone.utc).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Any:
+        return cls.now()
+
+
+class DateShim(datetime_module.date, metaclass=_SameInstances):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return datetime_module.date(*args, **kwargs)
+
+    @classmethod
+    def today(cls) -> Any:
+        return DatetimeShim.now().date()
+
+
+# -- chance ------------------------------------------------------------------------------------------------
+
+_RANDOM_FUNCTIONS = (
+    "betavariate", "choice", "choices", "expovariate", "gammavariate", "gauss", "getrandbits", "lognormvariate",
+    "normalvariate", "paretovariate", "randbytes", "randint", "random", "randrange", "sample", "seed", "shuffle",
+    "triangular", "uniform", "vonmisesvariate", "weibullvariate",
+)  # fmt: skip
+
+
+def _draw(name: str) -> Callable[..., Any]:
+    return lambda run, *args, **kwargs: getattr(run.draws, name)(*args, **kwargs)
+
+
+_random = {name: _in_run(getattr(random_module, name), _draw(name)) for name in _RANDOM_FUNCTIONS}
+
+
+def _seeded_random(run: Run, *args: Any) -> random_module.Random:
+    return random_module.Random(*args) if args and args[0] is not None else Draws(run.draws.getrandbits(63))
+
+
+_random["Random"] = _in_run(random_module.Random, _seeded_random)
+
+_uuid = {
+    name: _in_run(getattr(uuid_module, name), lambda run, *_args, **_kwargs: run.draws.uuid4())
+    for name in ("uuid1", "uuid4")
+}
+
+# -- the table: real object -> stand-in ------------------------------------------------------------------------
+
+_replacements: dict[int, Any] = {
+    id(time_module): ModuleShim(time_module, _time),
+    id(datetime_module): ModuleShim(datetime_module, {"datetime": DatetimeShim, "date": DateShim}),
+    id(random_module): ModuleShim(random_module, _random),
+    id(uuid_module): ModuleShim(uuid_module, _uuid),
+    id(datetime_module.datetime): DatetimeShim,
+    id(datetime_module.date): DateShim,
+}
+# The originals are kept alive beside their ids: `random.random` is a bound method that only the module holds.
+_originals: list[Any] = []
+for _module, _functions in ((time_module, _time), (random_module, _random), (uuid_module, _uuid)):
+    for _name, _shim in _functions.items():
+        _original = getattr(_module, _name)
+        _originals.append(_original)
+        _replacements[id(_original)] = _shim
+
+
+def stand_in(real: Any) -> Any | None:
+    """What workflow code sees instead of `real`, or None if it may see the real thing."""
+    return _replacements.get(id(real))

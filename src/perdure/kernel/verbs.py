@@ -1,0 +1,406 @@
+"""What workflow code calls: sleep, receive, send, children, continue_as, and what it may know about itself.
+
+Each verb finds its run through the running loop, so it works in helpers and nested tasks without a context
+argument. Outside a workflow it raises `NotInWorkflow`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from asyncio import events
+from collections.abc import Awaitable, Generator, Iterator, MutableMapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, Generic, NoReturn, TypeVar, overload
+from uuid import UUID
+
+import msgspec
+
+from perdure import limits
+from perdure.errors import BadArgument, NotInWorkflow
+from perdure.kernel.definitions import EventSpec, EventTypes, WorkflowSpec
+from perdure.kernel.loop import MICROSECONDS, RunFuture, RunLoop, single_operation_codes
+from perdure.kernel.operation import ChildOperation
+from perdure.kernel.run import Run
+from perdure.kernel.sites import caller_site
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+R = TypeVar("R")
+
+Duration = float | int | timedelta | str
+
+
+def running_run() -> Run | None:
+    """The run whose code is running now, or None outside workflow code."""
+    loop = events._get_running_loop()
+    return loop.owner if type(loop) is RunLoop else None  # type: ignore[return-value]
+
+
+def current_run(verb: str) -> Run:
+    run = running_run()
+    if run is None:
+        raise NotInWorkflow(f"{verb}() only works in workflow code. Outside, use the engine: engine.start, engine.send, ...")
+    return run
+
+
+# -- time --------------------------------------------------------------------------------------------------
+
+_UNITS = {
+    "us": 1e-6, "microsecond": 1e-6, "ms": 1e-3, "millisecond": 1e-3,
+    "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60,
+    "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "w": 604800, "week": 604800,
+}  # fmt: skip
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*(?:,|and)?\s*", re.IGNORECASE)
+
+
+def seconds_of(duration: Duration, what: str = "a duration") -> float:
+    """Seconds of a number, a `timedelta` or a text such as "5 minutes" or "1h 30m"."""
+    match duration:
+        case timedelta():
+            seconds = duration.total_seconds()
+        case str():
+            seconds = _seconds_of_text(duration, what)
+        case bool():
+            raise BadArgument(f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {duration!r}.")
+        case int() | float():
+            seconds = float(duration)
+        case _:
+            raise BadArgument(
+                f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {type(duration).__name__}."
+            )
+    if math.isnan(seconds) or seconds > limits.DURATION_SECONDS_MAX:
+        raise BadArgument(f"{what} must be at most a century, not {duration!r}.")
+    return seconds
+
+
+def _seconds_of_text(text: str, what: str) -> float:
+    position, seconds = 0, 0.0
+    while position < len(text):
+        part = _PART.match(text, position)
+        unit = part and part[2].lower()
+        factor = unit and (_UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
+        if not part or not factor:
+            raise BadArgument(f"{what} {text!r} was not understood. Write for example '90 seconds', '5 minutes', '1h 30m' or '30 days'.")
+        seconds += float(part[1]) * factor
+        position = part.end()
+    if not text.strip():
+        raise BadArgument(f"{what} is empty.")
+    return seconds
+
+
+async def sleep(duration: Duration, *, name: str = "sleep") -> None:
+    """Wait, over any number of restarts. Zero returns at once; negative is refused.
+
+    >>> await sleep("30 days")
+    """
+    run = current_run("sleep")
+    seconds = seconds_of(duration, "the duration of a sleep")
+    if seconds < 0:
+        raise BadArgument(f"cannot sleep for a negative time ({duration!r}).")
+    await _sleep_to(run, run.now + round(seconds * MICROSECONDS), name)
+
+
+async def sleep_until(when: datetime, *, name: str = "sleep") -> None:
+    """Wait for a moment, given with a time zone. A moment in the past returns at once."""
+    run = current_run("sleep_until")
+    if not isinstance(when, datetime) or when.tzinfo is None:
+        raise BadArgument(
+            f"sleep_until needs a datetime with a time zone, not {when!r}: without one it means another moment on another "
+            "machine. Write for example datetime(2030, 1, 1, tzinfo=timezone.utc)."
+        )
+    await _sleep_to(run, _microseconds(when), name)
+
+
+async def _sleep_to(run: Run, at: int, name: str) -> None:
+    if at <= run.now:
+        return
+    future = RunFuture(run.loop)
+    timer = run.ask_timer(name, at, lambda: future.done() or future.set_result(None), 3)
+    future.on_cancel = lambda: run.withdraw(timer)
+    await future
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def now() -> datetime:
+    """The run's own time, in UTC: the same on every replay. It moves when something is recorded."""
+    return _EPOCH + timedelta(microseconds=current_run("now").now)
+
+
+# -- chance ------------------------------------------------------------------------------------------------
+
+
+def random() -> float:
+    """A number in [0, 1), the same on every replay."""
+    return current_run("random").draws.random()
+
+
+def uuid4() -> UUID:
+    """A random UUID, the same on every replay."""
+    return current_run("uuid4").draws.uuid4()
+
+
+# -- events ------------------------------------------------------------------------------------------------
+
+
+def event_spec(type_: type) -> EventSpec:
+    """The registration of an event class."""
+    spec = type_.__dict__.get("__perdure_event__") if isinstance(type_, type) else None
+    if spec is None:
+        name = getattr(type_, "__qualname__", repr(type_))
+        raise BadArgument(f"{name} is not an event. Decorate its class with @event.")
+    return spec  # type: ignore[no-any-return]
+
+
+@overload
+async def receive(a: type[A], /, *, timeout: Duration | None = None, name: str = "receive") -> A: ...
+@overload
+async def receive(a: type[A], b: type[B], /, *, timeout: Duration | None = None, name: str = "receive") -> A | B: ...
+@overload
+async def receive(
+    a: type[A], b: type[B], c: type[C], /, *, timeout: Duration | None = None, name: str = "receive"
+) -> A | B | C: ...
+@overload
+async def receive(
+    a: type[A], b: type[B], c: type[C], d: type[D], /, *rest: type[Any],
+    timeout: Duration | None = None, name: str = "receive",
+) -> A | B | C | D | Any: ...  # fmt: skip
+async def receive(*types: type[Any], timeout: Duration | None = None, name: str = "receive") -> Any:
+    """Wait for the next event of any of these types, oldest first.
+
+    Events sent before the wait are kept and come at once. With `timeout`, raises `TimeoutError` when it is over;
+    zero looks only at what has already arrived. A cancelled wait consumes nothing.
+
+    >>> approval = await receive(Approved, timeout="7 days")
+    """
+    run = current_run("receive")
+    if not types:
+        raise BadArgument("receive() needs at least one event type.")
+    specs = [event_spec(type_) for type_ in types]
+    operation, future = run.ask_receive(EventTypes({spec.name: spec for spec in specs}), name, caller_site())
+    if timeout is None:
+        return await future
+    seconds = max(0.0, seconds_of(timeout, "the timeout of a receive"))
+
+    def give_up() -> None:
+        if not future.done():
+            run.withdraw(operation)
+            future.set_exception(TimeoutError(f"no {operation.types.names()} came within {timeout!r}"))
+
+    timer = run.ask_timer("timeout", run.now + round(seconds * MICROSECONDS), give_up)
+    try:
+        return await future
+    finally:
+        run.withdraw(timer)
+
+
+async def send(run_id: str, event: Any, *, key: str | None = None, name: str = "send") -> None:
+    """Send an event to another run, exactly once however often this code is replayed.
+
+    Raises `RunNotFound`, `RunFinished` or `InboxFull`. A second event with the same `key` is ignored.
+    """
+    run = current_run("send")
+    spec = event_spec(type(event))
+    data = spec.codec.encode(event, f"the event {spec.name!r}")
+    await run.ask_send(check_run_id(run_id, allow_children=True), spec.name, data, key, False, name, caller_site())
+
+
+async def cancel(run_id: str, reason: str = "", *, name: str = "cancel") -> bool:
+    """Ask another run to cancel. False if there was nothing to cancel (unknown, or already ended)."""
+    run = current_run("cancel")
+    target = check_run_id(run_id, allow_children=True)
+    return bool(await run.ask_send(target, "cancel", reason.encode(), None, True, name, caller_site()))
+
+
+def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
+    """Refuse ids that could not be stored, shown or told apart."""
+    rule = f"A run id is 1 to {limits.RUN_ID_BYTES_MAX} bytes of text without control characters or outer spaces"
+    if not isinstance(run_id, str):
+        raise BadArgument(f"a run id is text, not {type(run_id).__name__}. {rule}.")
+    if not run_id or run_id != run_id.strip() or run_id in {".", ".."}:
+        raise BadArgument(f"{run_id!r} cannot be a run id. {rule}.")
+    if any(ord(character) < 32 or ord(character) == 127 for character in run_id):
+        raise BadArgument(f"{run_id!r} holds a control character. {rule}.")
+    try:
+        size = len(run_id.encode())
+    except UnicodeEncodeError:
+        raise BadArgument(f"{run_id!r} holds half a character (a lone surrogate). {rule}.") from None
+    if size > limits.RUN_ID_BYTES_MAX:
+        raise BadArgument(f"this run id is {size} bytes long ({run_id[:40]!r}...). {rule}.")
+    if "/" in run_id and not allow_children:
+        raise BadArgument(f"{run_id!r} cannot be a run id: '/' marks the children of a run. {rule}.")
+    return run_id
+
+
+# -- children ----------------------------------------------------------------------------------------------
+
+
+class ChildHandle(Generic[R], Awaitable[R]):
+    """A child that was started. Await it, or `result()`, for its end; `cancel()` to end it early."""
+
+    __slots__ = ("_operation", "_run")
+
+    def __init__(self, run: Run, operation: ChildOperation) -> None:
+        self._run = run
+        self._operation = operation
+
+    @property
+    def id(self) -> str:
+        return self._operation.child_id
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.result().__await__()
+
+    async def result(self) -> R:
+        """Wait for the child's end. Raises `ChildFailed` or `ChildCancelled`.
+
+        A wait that is cancelled cancels the child too, as awaiting a task does; use `asyncio.shield` to prevent it.
+        """
+        if self._operation.detached:
+            raise BadArgument(f"child {self.id!r} was detached, so its parent does not hear of its end.")
+        return await self._operation.future  # type: ignore[no-any-return]
+
+    def cancel(self) -> None:
+        """Ask the child to cancel; its end still arrives here."""
+        self._run.cancel_child(self._operation, caller_site(), wanted=True)
+
+
+async def run_child(spec: WorkflowSpec, data: bytes, site: str) -> Any:
+    """`await other_workflow(...)`."""
+    operation = current_run(spec.name).ask_child(spec, data, None, False, site)
+    return await operation.future
+
+
+async def start_child_run(
+    spec: WorkflowSpec, data: bytes, child_id: str | None, detach: bool, site: str
+) -> ChildHandle[Any]:
+    """`await start_child(other_workflow(...))`."""
+    run = current_run("start_child")
+    if child_id is not None:
+        check_run_id(child_id)
+    operation = run.ask_child(spec, data, child_id, detach, site)
+    await operation.started
+    return ChildHandle(run, operation)
+
+
+async def continue_run_as(spec: WorkflowSpec | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    """`await continue_as(...)`: the code stops here; nothing after it runs, `except` blocks included."""
+    run = current_run("continue_as")
+    target = spec if spec is not None else run.latest(run.spec.name)
+    await continue_run_with(target, target.arguments.encode(args, kwargs))
+
+
+async def continue_run_with(spec: WorkflowSpec, data: bytes) -> NoReturn:
+    run = current_run("continue_as")
+    run.continue_as(spec, data)
+    await RunFuture(run.loop)
+    raise AssertionError("a run went on after continue_as")
+
+
+# -- change of code ------------------------------------------------------------------------------------------
+
+
+def patched(patch_id: str) -> bool:
+    """Guard a change: True for runs that get here for the first time, False for those that were already past it.
+
+    >>> if patched("reserve-first"):
+    ...     await reserve_stock(order)
+    """
+    if not isinstance(patch_id, str) or not patch_id or "/" in patch_id:
+        raise BadArgument(f"patched() needs a short name without '/', not {patch_id!r}.")
+    return current_run("patched").patched(patch_id)
+
+
+# -- what a run knows and shows --------------------------------------------------------------------------------
+
+
+class Info(msgspec.Struct, frozen=True):
+    """Facts about the run whose code is running."""
+
+    id: str
+    generation: int
+    workflow: str
+    version: str
+    parent: str | None
+    is_replaying: bool
+    cancel_requested: bool
+
+
+def info() -> Info:
+    """Facts about the current run. `is_replaying` is for metrics and prints, never for decisions."""
+    run = current_run("info")
+    return Info(
+        run.id, run.generation, run.spec.name, run.spec.version, run.parent_id, run.replaying, run.cancel_requested
+    )
+
+
+def status(value: Any) -> None:
+    """Show something about the run's progress to clients. Stored with the next commit."""
+    current_run("status").set_status(value)
+
+
+class State(MutableMapping[str, Any]):
+    """A small durable dict per run, readable by clients and kept over `continue_as`. Stored with the next commit."""
+
+    @staticmethod
+    def _data() -> dict[str, Any]:
+        return current_run("state").state
+
+    def __getitem__(self, key: str) -> Any:
+        return self._data()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise BadArgument(f"the keys of `state` are text, not {type(key).__name__}.")
+        self._data()[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._data()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data())
+
+    def __len__(self) -> int:
+        return len(self._data())
+
+    def __repr__(self) -> str:
+        run = running_run()
+        return f"<state of {run.id!r}: {run.state!r}>" if run is not None else "<state: only in workflow code>"
+
+
+state = State()
+
+
+# The standard levels, by number: the kernel writes no logs itself.
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+
+
+class RunLog:
+    """A logger for workflow code: each line is written once, after the turn it belongs to is durable."""
+
+    def debug(self, message: str, *args: Any) -> None:
+        current_run("log").log(DEBUG, message, args)
+
+    def info(self, message: str, *args: Any) -> None:
+        current_run("log").log(INFO, message, args)
+
+    def warning(self, message: str, *args: Any) -> None:
+        current_run("log").log(WARNING, message, args)
+
+    def error(self, message: str, *args: Any) -> None:
+        current_run("log").log(ERROR, message, args)
+
+
+log = RunLog()
+
+single_operation_codes |= {
+    function.__code__ for function in (sleep, sleep_until, receive, send, cancel, run_child, start_child_run)
+}

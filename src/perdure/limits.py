@@ -1,0 +1,118 @@
+"""Every cap and every default number, each with its reason. Units come last in the names.
+
+Numbers here are facts of the engine (the same for everybody). What a user may set lives in
+`perdure.engine.settings`, with these as the defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- names and ids ---------------------------------------------------------------------------------------
+
+#: PostgreSQL refuses index rows above 2,704 bytes; 500 leaves room for composite keys and is more than
+#: any id people type or generate.
+RUN_ID_BYTES_MAX: Final = 500
+
+#: Names of workflows, steps and events end up in locations, indexes and terminals.
+NAME_BYTES_MAX: Final = 200
+
+# -- values ----------------------------------------------------------------------------------------------
+
+#: A journal is replayed whole, so one huge value slows every recovery. Two megabytes is what other
+#: systems settled on; larger things belong in a file or bucket, with their address in the journal.
+VALUE_BYTES_MAX: Final = 2 * 1024 * 1024
+
+#: Arguments are kept beside a step's result for people who debug. They are not needed for replay, so above
+#: this size only their digest is kept.
+RECORDED_ARGUMENTS_BYTES_MAX: Final = 4 * 1024
+
+#: Deeper nesting than this is a cycle or a mistake; CPython's own JSON and msgspec give up near 1,000.
+VALUE_DEPTH_MAX: Final = 200
+
+# -- recorded exceptions ---------------------------------------------------------------------------------
+
+#: A traceback is for reading; beyond this the middle is cut out.
+TRACEBACK_CHARS_MAX: Final = 8_000
+#: A message is for reading too.
+ERROR_MESSAGE_CHARS_MAX: Final = 4_000
+#: `raise ... from ...` chains deeper than this are marked as cut.
+CAUSE_CHAIN_MAX: Final = 8
+#: Members kept of one exception group, and levels of nesting.
+GROUP_MEMBERS_MAX: Final = 64
+GROUP_DEPTH_MAX: Final = 4
+
+# -- one turn --------------------------------------------------------------------------------------------
+
+#: Callbacks one turn may run before it counts as spinning. A gather of 10,000 steps needs about 60,000.
+TURN_CALLBACKS_MAX: Final = 1_000_000
+
+#: Pending operations listed in a run's frontier (what it waits for, shown to other processes). The
+#: count and a digest cover the rest.
+FRONTIER_OPERATIONS_MAX: Final = 16
+
+#: Records delivered in one turn before it is committed, so that a long backlog keeps commits small.
+TURN_RECORDS_MAX: Final = 1_000
+
+# -- journals --------------------------------------------------------------------------------------------
+
+#: One warning when a journal passes this: time for `continue_as`.
+JOURNAL_RECORDS_WARN: Final = 10_000
+
+# -- time ------------------------------------------------------------------------------------------------
+
+#: A century. Longer sleeps are a unit mistake.
+DURATION_SECONDS_MAX: Final = 100 * 366 * 86_400.0
+
+#: "Never", as microseconds since 1970 (year 9999). Stored where a column must sort last.
+NEVER: Final = 253_402_300_799_000_000
+
+# -- steps -----------------------------------------------------------------------------------------------
+
+#: First try included. Three absorbs a hiccup and does not hide an outage.
+STEP_ATTEMPTS_DEFAULT: Final = 3
+STEP_INITIAL_DELAY_SECONDS: Final = 0.1
+STEP_BACKOFF_FACTOR: Final = 2.0
+STEP_MAX_DELAY_SECONDS: Final = 30.0
+#: Each delay is drawn from [1 - jitter, 1 + jitter] times the computed one.
+STEP_JITTER: Final = 0.1
+
+# -- engine defaults (see perdure.engine.settings) -------------------------------------------------------
+
+#: Runs kept in memory by one worker. A resident run takes a few kilobytes; above the cap those that wait longest leave.
+RESIDENTS_MAX_DEFAULT: Final = 5_000
+#: Steps running at once in one worker.
+STEPS_MAX_DEFAULT: Final = 1_000
+#: Threads for synchronous steps.
+STEP_THREADS_DEFAULT: Final = 32
+#: Claims that ended in the death of the worker, without one commit in between, before a run is parked.
+RECOVERIES_MAX_DEFAULT: Final = 10
+#: Unread events of one type per run; one more is refused with an error.
+PENDING_EVENTS_MAX_DEFAULT: Final = 10_000
+#: What a cancelled run may take to clean up.
+CANCEL_GRACE_SECONDS_DEFAULT: Final = 300.0
+#: What `close` gives running steps to finish.
+SHUTDOWN_GRACE_SECONDS_DEFAULT: Final = 10.0
+#: Behind every wake-up hint is a poll. On SQLite it reads one integer (`PRAGMA data_version`).
+POLL_SECONDS_DEFAULT: Final = 0.05
+#: The standing sweep: dead workers, due runs nobody hinted at.
+SWEEP_SECONDS_DEFAULT: Final = 1.0
+#: Runs claimed by one sweep.
+CLAIM_BATCH_MAX: Final = 200
+#: A run whose workflow or version nobody here knows is looked at again after this.
+UNKNOWN_WORKFLOW_RETRY_SECONDS: Final = 5.0
+#: Timers due within this of each other fire in one turn. Late by this much is fine; early never happens.
+TIMER_RESOLUTION_SECONDS_DEFAULT: Final = 0.01
+#: Waits between tries when the store does not answer: from this, doubling, to the next.
+STORAGE_RETRY_SECONDS_MIN: Final = 0.05
+STORAGE_RETRY_SECONDS_MAX: Final = 5.0
+#: A page of a listing, when nobody says.
+PAGE_SIZE_DEFAULT: Final = 100
+PAGE_SIZE_MAX: Final = 1_000
+
+# -- SQLite ----------------------------------------------------------------------------------------------
+
+#: How long a write waits for another process's transaction. Ours take milliseconds.
+SQLITE_BUSY_SECONDS: Final = 10.0
+#: Jobs put into one transaction by the writer thread; keeps a commit's latency bounded under load.
+SQLITE_GROUP_JOBS_MAX: Final = 2_000

@@ -1,0 +1,420 @@
+"""The store protocol: everything durable that the engine asks for, and nothing about how it is kept.
+
+Who calls it: the engine (clients and worker) and `admin`. Who implements it: `store.memory` (the reference),
+`store.sqlite`; anything that passes the store suite. Nothing here assumes SQL: a sorted key-value store with
+atomic batches is enough.
+
+What an implementation promises
+- Each call is one atomic, durable change: when the awaitable resolves it survives a power cut; when it raises
+  `StoreUnavailable` the outcome is unknown, and repeating the call is safe (laws 2, 3 and 6).
+- A turn is accepted only from the current epoch, at the expected sequence number, on a run that has not
+  ended (laws 6 and 7). A turn that was already accepted is recognised and answered like the first time.
+- Times are integer microseconds since 1970, given by the caller: stores have no clock of their own, except
+  for judging leases where several machines share a store.
+- Batches may be grouped: implementations are free to put many calls into one transaction, as long as each
+  call keeps its own outcome.
+
+Life of a run, as a store sees it
+
+    create ──> pending ──claim──> running <──commit──> waiting ──> completed | failed | cancelled
+                  ^                  │                    │
+                  │              park│                    │release (evicted: unowned until ready_at)
+                  └──resume── parked ┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from perdure.kernel.journal import Row
+
+RunKey: TypeAlias = int
+"""A store's own number for a run. Never reused: a deleted and recreated id gets another key."""
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PARKED = "parked"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+#: Statuses a worker may claim.
+CLAIMABLE = frozenset({Status.PENDING, Status.RUNNING, Status.WAITING})
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Frozen, slotted, compared by value."""
+
+
+class ParentLink(Struct, frozen=True):
+    """Who hears about the end of a child: absent for independent and detached runs."""
+
+    key: RunKey
+    generation: int
+    location: str
+
+
+class NewRun(Struct, frozen=True):
+    """A run to be created. `started` is its first record, with seq 1."""
+
+    id: str
+    workflow: str
+    version: str
+    input_digest: bytes
+    started: Row
+    created_at: int
+    parent: ParentLink | None = None
+    #: The worker that takes it at once (epoch 1, nothing else to claim), or None: anyone may claim it.
+    owner: str | None = None
+
+
+class RunRow(Struct, frozen=True):
+    """What a store knows about a run besides its journal."""
+
+    key: RunKey
+    id: str
+    generation: int
+    workflow: str
+    version: str
+    status: Status
+    epoch: int
+    owner: str | None
+    next_seq: int
+    #: Earliest deadline of the current wait, for people and for claims.
+    wake_at: int | None
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+    #: Claims since the last commit that ended with the death of the worker.
+    recoveries: int
+    input_digest: bytes
+    parent: ParentLink | None
+    cancel_requested: bool
+    #: What the run waits for, as the kernel wrote it (`kernel.operation.Frontier`).
+    frontier: bytes | None
+    #: Why it is parked, or why nobody runs it ("no worker knows ...").
+    reason: str | None
+    custom_status: bytes | None
+    state: bytes | None
+
+
+class ItemKind(StrEnum):
+    """What can arrive in a run's inbox."""
+
+    EVENT = "event"
+    CANCEL = "cancel"
+    CHILD = "child"
+
+
+class NewItem(Struct, frozen=True):
+    """Something on its way to a run's inbox. `dedup`: a second item with the same key is accepted and ignored."""
+
+    kind: ItemKind
+    type: str
+    data: bytes
+    sent_at: int
+    dedup: str | None = None
+
+
+class InboxItem(Struct, frozen=True):
+    """Something in a run's inbox. Ids grow in the order of arrival within a run."""
+
+    id: int
+    kind: ItemKind
+    type: str
+    data: bytes
+    sent_at: int
+
+
+# -- a turn ----------------------------------------------------------------------------------------------
+
+
+class Send(Struct, frozen=True):
+    """Put an item into another run's inbox, found by its id.
+
+    The entry's row is written if the target took it; otherwise the row under the reason is:
+    `not_found`, `finished` or `full`.
+    """
+
+    target: str
+    item: NewItem
+    refused: Mapping[str, Row]
+
+
+class Spawn(Struct, frozen=True):
+    """Create a child run. If its id is taken, the row under `conflict` is written instead."""
+
+    new: NewRun
+    refused: Mapping[str, Row]
+
+
+class Entry(NamedTuple):
+    """One record of a turn, with the effect that is part of it, if any."""
+
+    row: Row
+    effect: Send | Spawn | None = None
+
+
+class NextGeneration(Struct, frozen=True):
+    """`continue_as`: the run goes on under the same id with a fresh journal. Its inbox stays."""
+
+    workflow: str
+    version: str
+    started: Row
+
+
+class Turn(Struct, frozen=True):
+    """Everything one turn of one run changes, all or nothing."""
+
+    key: RunKey
+    epoch: int
+    generation: int
+    #: Where the first entry goes. A store whose next_seq differs refuses (or recognises) the turn.
+    expected_seq: int
+    entries: Sequence[Entry]
+    status: Status
+    wake_at: int | None
+    at: int
+    frontier: bytes | None = None
+    #: Inbox items taken by this turn.
+    consumed: Sequence[int] = ()
+    #: None leaves what is stored.
+    custom_status: bytes | None = None
+    state: bytes | None = None
+    #: For the end of a child: what goes to its parent's inbox (ignored if the parent has ended).
+    notice: NewItem | None = None
+    continued: NextGeneration | None = None
+    #: Unread items of one type a target may hold before `Send` is refused with `full`.
+    pending_max: int = 10_000
+
+
+class Delivery(NamedTuple):
+    """An item that a call put into an inbox: lets a worker in this process skip the read."""
+
+    key: RunKey
+    owner: str | None
+    item: InboxItem
+
+
+class Committed(Struct, frozen=True):
+    """The turn is durable.
+
+    `effects` holds, for each entry with an effect and in their order, the row that was written.
+    `spawned` maps the ids of children created by this turn to their keys.
+    """
+
+    effects: Sequence[Row] = ()
+    deliveries: Sequence[Delivery] = ()
+    spawned: Mapping[str, RunKey] = {}
+    #: The turn had been accepted by an earlier call whose answer got lost.
+    repeated: bool = False
+
+
+class Rejected(Struct, frozen=True):
+    """The turn changed nothing, because the sender no longer owns the run or the run has ended."""
+
+    reason: str
+
+
+CommitResult: TypeAlias = Committed | Rejected
+
+
+class Created(Struct, frozen=True):
+    key: RunKey
+    epoch: int
+    committed: Committed | None
+
+
+class Existing(Struct, frozen=True):
+    """The id is taken; nothing was written."""
+
+    row: RunRow
+
+
+class Appended(Struct, frozen=True):
+    """The item is in the inbox. `delivery` is None if its `dedup` key had been seen before."""
+
+    delivery: Delivery | None
+
+
+# -- claiming --------------------------------------------------------------------------------------------
+
+
+class WorkerInfo(Struct, frozen=True):
+    """A worker process. `id` is random per start; `name` is only a label."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    started_at: int
+
+
+class Loaded(Struct, frozen=True):
+    """A run with the journal of its current generation and its whole inbox, read in one snapshot."""
+
+    run: RunRow
+    rows: Sequence[Row]
+    inbox: Sequence[InboxItem]
+
+
+class Release(Struct, frozen=True):
+    """Give a run back. It becomes claimable at `ready_at`, or at once if an item newer than `seen_item` waits."""
+
+    key: RunKey
+    epoch: int
+    seen_item: int
+    ready_at: int
+    #: Why nobody runs it, for people ("no worker knows ..."). None clears.
+    reason: str | None = None
+
+
+class News(Struct, frozen=True):
+    """What happened to a worker's runs since `cursor`."""
+
+    cursor: int
+    items: Sequence[Delivery] = ()
+    #: Runs this worker still holds that somebody else ended.
+    ended: Sequence[RunKey] = ()
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+class RunFilter(Struct, frozen=True):
+    """Which runs to list. All conditions must hold; empty means any."""
+
+    statuses: frozenset[Status] = frozenset()
+    workflow: str | None = None
+    id_prefix: str | None = None
+    parent_key: RunKey | None = None
+
+
+class Store(Protocol):
+    """See the module docstring for the promises; each method says what is particular to it."""
+
+    async def open(self) -> None:
+        """Make the store ready, migrating its schema if needed. Raises `StoreUnusable`, `SchemaTooNew`."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then free everything. May be called twice."""
+        ...
+
+    # clients
+
+    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
+        """Create a run and, with `turn`, commit its first turn with it.
+
+        The caller cannot know the key yet: `turn.key`, and the key in the parent links of children spawned by
+        the turn, are 0 and stand for the new run.
+
+        With `new.owner` set the run belongs to that worker at epoch 1; otherwise it is pending.
+        """
+        ...
+
+    async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:
+        """Put an item into a run's inbox and make an unowned run claimable, in one change.
+
+        Raises `RunNotFound`, `RunFinished`, or `InboxFull` when `pending_max` items of its type are unread.
+        """
+        ...
+
+    async def request_cancel(self, run_id: str, item: NewItem) -> Delivery | None:
+        """Like `append` for the first cancel request; None, changing nothing, if one was made or the run ended.
+
+        Raises `RunNotFound`.
+        """
+        ...
+
+    async def terminate(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        """End a run from outside, now: a last `Cancelled` record, a higher epoch, its parent told, its open
+        (not detached) children asked to cancel. Reads no payload. None if it had already ended. Raises `RunNotFound`.
+        """
+        ...
+
+    async def resume(self, run_id: str, at: int) -> bool:
+        """Make a parked run claimable again. False if it is not parked. Raises `RunNotFound`."""
+        ...
+
+    # workers
+
+    async def register_worker(self, worker: WorkerInfo) -> None: ...
+
+    async def unregister_worker(self, worker_id: str, at: int) -> None:
+        """The worker leaves in order: whatever it still owns becomes claimable."""
+        ...
+
+    async def renew(self, worker_id: str, at: int) -> None:
+        """Say that the worker lives. Stores that see process death themselves may do nothing."""
+        ...
+
+    async def reap(self, worker_id: str, at: int) -> int:
+        """Free the runs of dead workers, and count a recovery for each that was not waiting. Returns how many."""
+        ...
+
+    async def claim(self, worker_id: str, at: int, limit: int) -> Sequence[RunRow]:
+        """Take up to `limit` claimable runs that are due, oldest first: owner set, epoch + 1, recoveries + 1.
+
+        A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come.
+        """
+        ...
+
+    async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
+        """Read runs for replay. Missing keys are left out."""
+        ...
+
+    def commit(self, turns: Sequence[Turn]) -> Awaitable[Sequence[CommitResult]]:
+        """Make turns durable; one result each, in order. One turn's refusal does not touch the others."""
+        ...
+
+    async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
+        """Give runs back (owner None, recoveries 0). Runs owned by somebody else are left alone."""
+        ...
+
+    async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
+        """Stop a run until `resume`: status parked, owner None, journal and inbox untouched. False if not the owner."""
+        ...
+
+    async def news(self, worker_id: str, cursor: int) -> News:
+        """Items that arrived for this worker's runs after `cursor` (0 = from now on: only returns a cursor)."""
+        ...
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` on the event loop when somebody else may have changed something. Only a hint.
+
+        Returns the function that stops it.
+        """
+        ...
+
+    # reading (clients, admin): never blocks writers, may be a moment old
+
+    async def get(self, run_id: str) -> RunRow | None: ...
+
+    async def list_runs(self, where: RunFilter, limit: int, before: RunKey | None = None) -> Sequence[RunRow]:
+        """Newest first. `before` pages on: the key of the last row of the page before."""
+        ...
+
+    async def count_runs(self) -> Mapping[Status, int]: ...
+
+    async def journal(
+        self, key: RunKey, generation: int, after_seq: int = 0, limit: int | None = None
+    ) -> Sequence[Row]: ...
+
+    async def inbox(self, key: RunKey, limit: int) -> Sequence[InboxItem]: ...
+
+    async def workers(self) -> Sequence[WorkerInfo]: ...

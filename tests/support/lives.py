@@ -1,0 +1,197 @@
+"""Several lives of one store: open an engine, crash it, open the next one.
+
+`Lives` is what most tests of behaviour use. It runs on memory and on SQLite (the `lives` fixture), and crashes in
+process: the engine is abandoned at a chosen record, exactly as if the process had died there, with nothing given
+back and the worker's lock free. Tests that promise something about real crashes use `support.processes` instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from perdure import Engine, Invocation, RunHandle
+from perdure.store.base import CommitResult, Created, Existing, NewRun, Store, Turn
+from perdure.store.memory import MemoryStore
+from perdure.store.sqlite import SQLiteStore
+
+T = TypeVar("T")
+
+#: Long enough for a loaded machine; tests never wait this long unless something hangs.
+PATIENCE_SECONDS = 30.0
+
+
+def run_async(main: Coroutine[Any, Any, T], patience: float = PATIENCE_SECONDS) -> T:
+    """Run an async test; one that hangs fails with a timeout instead of blocking the suite."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(patience):
+            return await main
+
+    return asyncio.run(limited())
+
+
+async def until(condition: Callable[[], Awaitable[bool] | bool], patience: float = PATIENCE_SECONDS) -> None:
+    """Wait for a condition that no signal announces (the state of another process, of a store)."""
+    async with asyncio.timeout(patience):
+        while True:
+            met = condition()
+            if met if isinstance(met, bool) else await met:
+                return
+            await asyncio.sleep(0.005)
+
+
+class Crashed(Exception):
+    """The engine was abandoned at the record a test chose."""
+
+
+class CrashingStore:
+    """Passes everything on, until `limit` records have been committed; then the process is as good as dead.
+
+    The fatal commit is durable, but nobody ever hears its answer. `before=True` dies just before it instead.
+    """
+
+    def __init__(self, store: Store, limit: int | None, *, before: bool = False) -> None:
+        self._store = store
+        self._limit = limit
+        self._before = before
+        self.records = 0
+        self.dead: asyncio.Event = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def _count(self, rows: int) -> bool:
+        """Whether this commit is the one to die at."""
+        self.records += rows
+        return self._limit is not None and self.records >= self._limit
+
+    async def _die(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        if not self._before:
+            await call()
+        self.dead.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
+        fatal = self._count(1 + (len(turn.entries) if turn is not None else 0))
+        if self.dead.is_set() or fatal:
+            return await self._die(lambda: self._store.create(new, turn))  # type: ignore[no-any-return]
+        return await self._store.create(new, turn)
+
+    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
+        if self.dead.is_set():
+            await asyncio.get_running_loop().create_future()
+        if self._count(sum(len(turn.entries) for turn in turns)):
+            return await self._die(lambda: _wait(self._store.commit(turns)))  # type: ignore[no-any-return]
+        return await self._store.commit(turns)
+
+
+async def _wait(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+class Lives:
+    """One store's data, and engines on it one after another."""
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.kind = kind
+        self._directory = directory
+        self._memory = MemoryStore()
+        self._number = 0
+
+    def fresh(self) -> Lives:
+        """Another, empty store of the same kind."""
+        self._number += 1
+        directory = self._directory / f"fresh-{self._number}"
+        directory.mkdir(parents=True)
+        return Lives(self.kind, directory)
+
+    @property
+    def path(self) -> Path:
+        return self._directory / "test.db"
+
+    def store(self) -> Store:
+        """A store object on the data (SQLite: a new connection; memory: the same object)."""
+        return self._memory if self.kind == "memory" else SQLiteStore(self.path)
+
+    def engine(self, **settings: Any) -> Engine:
+        """An engine for `async with`; sweeps often, so that tests do not wait for intervals."""
+        return Engine(self.store(), **{"sweep_interval": 0.02, **settings})
+
+    async def crash(self, engine: Engine) -> None:
+        """Abandon an engine as a kill would: nothing is given back, and its lock is free."""
+        worker = engine._worker
+        assert worker is not None
+        await engine.abandon()
+        if self.kind == "memory":
+            self._memory.kill_worker(worker.id)
+        else:
+            await engine._store.close()
+
+    async def live_until(
+        self,
+        limit: int,
+        act: Callable[[Engine], Awaitable[object]],
+        *,
+        before: bool = False,
+        **settings: Any,
+    ) -> bool:
+        """One life: run `act` until it ends, or until `limit` records are durable and the engine dies.
+
+        True if it died.
+        """
+        store = CrashingStore(self.store(), limit, before=before)
+        engine = Engine(store, **{"sweep_interval": 0.02, **settings})  # type: ignore[arg-type]
+        await engine.open()
+        acting = asyncio.ensure_future(act(engine))
+        dying = asyncio.ensure_future(store.dead.wait())
+        await asyncio.wait({acting, dying}, return_when=asyncio.FIRST_COMPLETED)
+        if store.dead.is_set():
+            acting.cancel()
+            await asyncio.gather(acting, return_exceptions=True)
+            await self.crash(engine)
+            return True
+        dying.cancel()
+        try:
+            await acting
+        finally:
+            await engine.close()
+        return False
+
+    async def crash_at_every_record(
+        self,
+        invocation: Callable[[], Invocation[T]],
+        *,
+        drive: Callable[[Engine, RunHandle[T]], Awaitable[object]] | None = None,
+        check: Callable[[T, Lives], object] | None = None,
+        before: bool = False,
+        run_id: str = "run",
+        **settings: Any,
+    ) -> T:
+        """Run a workflow once undisturbed, then again and again with a crash after each record in turn.
+
+        Each time a second life finishes it; its result must be the same. `drive` does what clients do (sends
+        events); it is called in each life and must be safe to repeat. Returns the result.
+        """
+
+        async def act(engine: Engine) -> T:
+            handle = await engine.start(invocation(), id=run_id)
+            if drive is not None:
+                await drive(engine, handle)
+            return await handle.result()
+
+        calm = self.fresh()
+        async with calm.engine(**settings) as engine:
+            expected = await act(engine)
+            records = (await engine.status(run_id)).records
+        for limit in range(1, records + 1):
+            lives = self.fresh()
+            await lives.live_until(limit, act, before=before, **settings)
+            async with lives.engine(**settings) as engine:
+                result = await act(engine)
+                assert result == expected, f"after a crash at record {limit}"
+                if check is not None:
+                    check(result, lives)
+        return expected

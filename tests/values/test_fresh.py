@@ -1,0 +1,69 @@
+"""Workflow code gets fresh values; scalars cost nothing."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from perdure.kernel.codec import ArgumentsCodec, codec_for
+from values.value_samples import Line, Tree
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (str, "a" * 50),
+        (int, 10**6),
+        (float, 12345.678),
+        (None, "x" * 50),
+        (Any, 10**7),
+        (str | None, "y" * 50),
+    ],
+)
+def test_scalars_are_handed_out_as_they_are(annotation: Any, value: Any) -> None:
+    """The hot path: no decoding (the bytes given here would not even decode)."""
+    assert codec_for(annotation).fresh(value, b"not json") is value
+
+
+def test_mutable_values_are_not_aliased() -> None:
+    """CONFORMANCE R8, FAULTS D30: mutating a value changes nothing recorded."""
+    for annotation in (None, list[int]):
+        codec, value = codec_for(annotation), [1, 2]
+        data = codec.encode(value, "it")
+        fresh = codec.fresh(value, data)
+        value.append(3)
+        fresh.append(4)
+        assert codec.decode(data, "it") == [1, 2]
+
+
+def test_scalar_arguments_are_handed_out_as_they_are() -> None:
+    def charge(order_id: str, cents: int) -> None: ...
+
+    codec = ArgumentsCodec(inspect.signature(charge), {"order_id": str, "cents": int}, "step 'charge'")
+    args = ("o" * 50, 10**9)
+    assert codec.fresh(args, {}, b"not json")[0] is args
+
+
+def test_mutable_arguments_are_not_aliased() -> None:
+    """FAULTS D31: a step that mutates its argument does not change the recorded input."""
+
+    def work(lines: list[Line], tree: Any = None) -> None: ...
+
+    codec = ArgumentsCodec(inspect.signature(work), {"lines": list[Line]}, "step 'work'")
+    lines = [Line("a")]
+    data = codec.encode((lines,), {})
+    args, kwargs = codec.fresh((lines,), {}, data)
+    assert args == (lines,)
+    assert kwargs == {}
+    assert args[0] is not lines
+    args[0].clear()
+    assert codec.decode(data)[0] == ([Line("a")],)
+
+
+def test_a_value_of_another_scalar_type_is_not_passed_through() -> None:
+    """`-> float` returning an int is decoded, so that live and replay agree (law 9)."""
+    fresh = codec_for(float).fresh(3, b"3")
+    assert type(fresh) is float
+    assert codec_for(Tree).fresh(Tree("a"), b'{"name":"a"}') == Tree("a")
