@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.effects import Effects
 from support.lives import Lives
+
+from perdure.authoring.registry import Registry, registry
+
+# Names of workflows and events are unique per process, and pytest imports every test module into one. Each module
+# gets a registry of its own, as each would have in a process of its own.
+_registries: dict[str, Registry] = {}
+
+
+def _use_registry_of(path: Path) -> None:
+    own = _registries.setdefault(str(path), Registry())
+    registry._workflows, registry._events = own._workflows, own._events
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    if isinstance(collector, pytest.Module):
+        _use_registry_of(collector.path)
+    yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _use_registry_of(item.path)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

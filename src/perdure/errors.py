@@ -49,6 +49,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from perdure.limits import DURATION_SECONDS_MAX
+
 
 class PerdureError(Exception):
     """Base of everything perdure raises on purpose."""
@@ -203,6 +205,8 @@ class RetryAfter(PerdureError):
     code = "P-121"
 
     def __init__(self, seconds: float, message: str = "") -> None:
+        if not 0 <= seconds <= DURATION_SECONDS_MAX:  # also refuses NaN
+            raise BadArgument(f"RetryAfter takes a number of seconds between 0 and a century, not {seconds}.")
         super().__init__(message or f"retry after {seconds} s")
         self.seconds = seconds
 

@@ -51,6 +51,9 @@ TURN_CALLBACKS_MAX: Final = 1_000_000
 #: count and a digest cover the rest.
 FRONTIER_OPERATIONS_MAX: Final = 16
 
+#: Pending timers whose deadline is kept in the frontier, so that code with another duration does not move them.
+FRONTIER_DEADLINES_MAX: Final = 1_000
+
 #: Records delivered in one turn before it is committed, so that a long backlog keeps commits small.
 TURN_RECORDS_MAX: Final = 1_000
 
@@ -63,6 +66,10 @@ JOURNAL_RECORDS_WARN: Final = 10_000
 
 #: A century. Longer sleeps are a unit mistake.
 DURATION_SECONDS_MAX: Final = 100 * 366 * 86_400.0
+
+#: "At once", where a column says when something is due. Not the time of writing: a clock that is set back afterwards
+#: would make everything wait until it catches up (tests/time/test_clock_jumps.py).
+AT_ONCE: Final = 0
 
 #: "Never", as microseconds since 1970 (year 9999). Stored where a column must sort last.
 NEVER: Final = 253_402_300_799_000_000
@@ -97,6 +104,9 @@ SHUTDOWN_GRACE_SECONDS_DEFAULT: Final = 10.0
 POLL_SECONDS_DEFAULT: Final = 0.05
 #: The standing sweep: dead workers, due runs nobody hinted at.
 SWEEP_SECONDS_DEFAULT: Final = 1.0
+#: A run whose last worker died without any progress is a suspect: each worker takes one at a time, so that a run which
+#: kills its worker does not take the blame of its neighbours with it. One that goes on for this long is let be.
+SUSPECT_SECONDS: Final = 5.0
 #: Runs claimed by one sweep.
 CLAIM_BATCH_MAX: Final = 200
 #: A run whose workflow or version nobody here knows is looked at again after this.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from support.lives import Lives, run_async
-
 from perdure import step, workflow
+from support.lives import Lives, run_async
 
 
 @step

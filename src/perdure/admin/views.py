@@ -11,6 +11,7 @@ from perdure.errors import EncodingError
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record, Row, from_row
 from perdure.kernel.operation import decode_frontier
+from perdure.limits import NEVER
 from perdure.store.base import RunRow, Status
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -19,6 +20,7 @@ _any = codec_for(Any)
 
 def moment(at: int) -> datetime:
     """A stored time as a datetime in UTC."""
+    at = max(0, min(at, NEVER))
     return _EPOCH + timedelta(microseconds=at)
 
 
@@ -71,7 +73,14 @@ def run_view(row: RunRow) -> RunView:
         finished_at=moment(row.finished_at) if row.finished_at is not None else None,
         records=row.next_seq - 1,
         waiting=tuple(
-            Wait(w.kind, w.location, moment(w.since), moment(w.deadline) if w.deadline else None, w.site, w.detail)
+            Wait(
+                w.kind,
+                w.location,
+                moment(w.since),
+                moment(w.deadline) if w.deadline else None,
+                w.site,
+                w.detail,
+            )
             for w in waits
         ),
         waiting_count=frontier.count if frontier is not None else 0,
@@ -106,4 +115,6 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 def history_entry(row: Row) -> HistoryEntry:
     """Raises `CorruptRecord` for a damaged row."""
     record = from_row(row)
-    return HistoryEntry(row.seq, moment(row.at), row.kind, row.location, msgspec.json.decode(row.data), record)
+    return HistoryEntry(
+        row.seq, moment(row.at), row.kind, row.location, msgspec.json.decode(row.data), record
+    )

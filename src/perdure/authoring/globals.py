@@ -5,6 +5,8 @@ Only functions that actually name one of them are touched; every other keeps its
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
@@ -30,6 +32,13 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _import(name: str, *args: Any, **kwargs: Any) -> Any:
+    """`import time` inside the function sees the stand-in too."""
+    module = __import__(name, *args, **kwargs)
+    shim = stand_in(module)
+    return module if shim is None else shim
+
+
 def with_stand_ins(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, seeing stand-ins where its globals hold a clock or a source of chance."""
     if not isinstance(function, FunctionType):
@@ -40,14 +49,20 @@ def with_stand_ins(function: Callable[..., Any]) -> Callable[..., Any]:
         shim = stand_in(module[name]) if name in module else None
         if shim is not None:
             replaced[name] = shim
-    if not replaced:
+    imports = sys.modules.keys() & set(_names(function.__code__))
+    if not replaced and not any(stand_in(sys.modules[name]) is not None for name in imports):
         return function
     # Read by the interpreter without asking __missing__: builtins for LOAD_GLOBAL, the rest for imports.
     for name in ("__builtins__", "__name__", "__package__", "__spec__", "__loader__", "__file__"):
         if name in module:
             replaced[name] = module[name]
+    replaced["__builtins__"] = {**vars(builtins), "__import__": _import}
     twin = FunctionType(
-        function.__code__, ShimmedGlobals(module, replaced), function.__name__, function.__defaults__, function.__closure__
+        function.__code__,
+        ShimmedGlobals(module, replaced),
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__dict__.update(function.__dict__)

@@ -79,14 +79,18 @@ class Shape:
         except NameError:
             return None
         except TypeError as error:
-            raise BadDefinition(f"the annotations of {self.what} ({self.place}) cannot be read: {error}.") from None
+            raise BadDefinition(
+                f"the annotations of {self.what} ({self.place}) cannot be read: {error}."
+            ) from None
 
     @functools.cached_property
     def hints(self) -> dict[str, Any]:
         if self._hints is None:
             self._hints = self._resolve()
             if self._hints is None:
-                raise BadDefinition(f"an annotation of {self.what} ({self.place}) names something that does not exist.")
+                raise BadDefinition(
+                    f"an annotation of {self.what} ({self.place}) names something that does not exist."
+                )
             self._check(self._hints)
         return self._hints
 
@@ -103,8 +107,8 @@ class Shape:
                 "Use plain data (dataclass, dict, str, ...), or register the class with `perdure.storable`."
             )
 
-    def arguments(self) -> ArgumentsCodec:
-        return ArgumentsCodec(self.signature, self.hints, self.what)
+    def arguments(self, *, with_defaults: bool = False) -> ArgumentsCodec:
+        return ArgumentsCodec(self.signature, self.hints, self.what, with_defaults=with_defaults)
 
     def result(self) -> ValueCodec[Any]:
         return codec_for(self.hints.get("return", Any))

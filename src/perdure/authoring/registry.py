@@ -69,7 +69,7 @@ class _Table(Generic[T]):
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
     """Sorts "1.10" after "1.9": numbers by value, anything else as text."""
     parts = re.split(r"[.\-_+]", version)
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts)
+    return tuple((1, int(part), "") if part.isascii() and part.isdigit() else (0, 0, part) for part in parts)
 
 
 class Definition(Protocol):
@@ -110,7 +110,9 @@ class Registry:
         if table is None:
             close = difflib.get_close_matches(name, self._workflows, n=3)
             hint = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-            raise UnknownWorkflow(f"no workflow is called {name!r} in this process.{hint} Import the module that defines it.")
+            raise UnknownWorkflow(
+                f"no workflow is called {name!r} in this process.{hint} Import the module that defines it."
+            )
         newest = table.get(max(table.keys(), key=version_order))
         assert newest is not None
         return newest.spec

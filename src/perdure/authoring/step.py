@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from hashlib import blake2b
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -57,7 +58,9 @@ class Step(Generic[P, R]):
             getattr(function, "__call__", None)  # noqa: B004  # an object whose __call__ is async
         )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise BadDefinition(f"step {self.name!r} is a generator. Return a list, or write one step for each item.")
+            raise BadDefinition(
+                f"step {self.name!r} is a generator. Return a list, or write one step for each item."
+            )
         if options.isolation == "process":
             _check_isolatable(function, self.name)
         self._shape = Shape(function, f"step {self.name!r}")
@@ -77,7 +80,7 @@ class Step(Generic[P, R]):
             on_retry=self.settings.on_retry,
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         run = running_run()
         if run is None:
             return self._just_run(args, kwargs)
@@ -247,22 +250,38 @@ def _options(
     for name, duration in durations.items():
         if duration is not None:
             policy[name] = seconds_of(duration, name)
-    numbers = {"factor": factor, "jitter": jitter}
-    policy.update({name: float(number) for name, number in numbers.items() if number is not None})
+    for name, number in {"factor": factor, "jitter": jitter}.items():
+        if number is not None:
+            if not isinstance(number, (int, float)):
+                raise BadDefinition(f"{name} is a number, not {number!r}.")
+            policy[name] = float(number)
     if retry_on is not None:
-        policy["retry_on"] = (retry_on,) if isinstance(retry_on, type) else retry_on
+        policy["retry_on"] = _check_retry_on(retry_on)
     changes: dict[str, Any] = {"policy": msgspec.structs.replace(base.policy, **policy)}
     if concurrency is not None:
-        if concurrency < 1:
-            raise BadDefinition(f"concurrency is at least 1, not {concurrency}.")
+        if not isinstance(concurrency, int) or concurrency < 1:
+            raise BadDefinition(f"concurrency is a whole number of at least 1, not {concurrency!r}.")
         changes["concurrency"] = concurrency
     if isolation is not None:
         if isolation not in ("none", "process"):
             raise BadDefinition(f"isolation is 'none' or 'process', not {isolation!r}.")
         changes["isolation"] = isolation
     if on_retry is not None:
+        if not callable(on_retry):
+            raise BadDefinition(f"on_retry is a function that takes a FailedAttempt, not {on_retry!r}.")
         changes["on_retry"] = on_retry
     return msgspec.structs.replace(base, **changes)
+
+
+def _check_retry_on(retry_on: Any) -> Any:
+    types = (retry_on,) if isinstance(retry_on, type) else retry_on
+    if isinstance(types, tuple) and types and all(isinstance(t, type) and issubclass(t, BaseException) for t in types):
+        return types
+    if not isinstance(types, tuple) and callable(types):
+        return types
+    raise BadDefinition(
+        f"retry_on is an exception class, a tuple of them, or a function of the exception, not {retry_on!r}."
+    )
 
 
 # -- inside a step -----------------------------------------------------------------------------------------
@@ -271,19 +290,29 @@ def _options(
 class StepContext:
     """What the code of a step may know about itself."""
 
-    __slots__ = ("_cancelled", "attempt", "idempotency_key", "location", "name", "progress", "run_id")
+    __slots__ = ("_cancelled", "_origin", "attempt", "location", "name", "progress", "run_id")
 
-    def __init__(self, run_id: str, location: str, name: str, attempt: int, idempotency_key: str) -> None:
+    def __init__(self, run_id: str, location: str, name: str, attempt: int, origin: str) -> None:
         self.run_id = run_id
         self.location = location
         self.name = name
         #: 1 for the first try.
         self.attempt = attempt
-        #: The same for every attempt of this operation, also after a crash; give it to services that deduplicate.
-        self.idempotency_key = idempotency_key
+        self._origin = origin
         #: The last value given to `heartbeat`.
         self.progress: Any = None
         self._cancelled = False
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this operation, also after a crash, and different for every other operation.
+        Give it to services that deduplicate."""
+        return blake2b(f"{self.run_id}\0{self._origin}\0{self.location}".encode(), digest_size=16).hexdigest()
+
+    @property
+    def origin(self) -> str:
+        """Tells generations and recreated runs of one id apart."""
+        return self._origin
 
     @property
     def cancelled(self) -> bool:

@@ -15,7 +15,7 @@ from perdure.errors import BadArgument, BadDefinition, NotInWorkflow
 from perdure.kernel import verbs
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.sites import caller_site
-from perdure.kernel.verbs import ChildHandle, Duration, running_run, seconds_of
+from perdure.kernel.verbs import ChildHandle, Duration, positive_seconds_of, running_run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,17 +77,21 @@ class Workflow(Generic[P, R]):
     """A decorated workflow. `workflow(...)` checks the arguments and returns an `Invocation`."""
 
     def __init__(
-        self, function: Callable[P, Coroutine[Any, Any, R]], name: str | None, version: str, cancel_grace: Duration | None
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        name: str | None,
+        version: str,
+        cancel_grace: Duration | None,
     ) -> None:
         what = f"@workflow function {name_of(function)!r}"
         if inspect.isasyncgenfunction(function):
             raise BadDefinition(f"{what} is an async generator; a workflow returns one value at its end.")
-        if not inspect.iscoroutinefunction(function):
-            raise BadDefinition(f"{what} must be an `async def` function.")
+        if not inspect.isfunction(function) or not inspect.iscoroutinefunction(function):
+            raise BadDefinition(f"{what} must be an `async def` function; not a method, a partial or another object.")
         self.function = function
         self.name = check_name(name or name_of(function), "a workflow")
         self.version = _check_version(version)
-        self._grace = None if cancel_grace is None else seconds_of(cancel_grace, "cancel_grace")
+        self._grace = None if cancel_grace is None else positive_seconds_of(cancel_grace, "cancel_grace")
         self._shape = Shape(function, f"workflow {self.name!r}")
         functools.update_wrapper(self, function, updated=())
         registry.add_workflow(self, self._shape.place)
@@ -98,7 +102,7 @@ class Workflow(Generic[P, R]):
             name=self.name,
             version=self.version,
             function=with_stand_ins(self.function),
-            arguments=self._shape.arguments(),
+            arguments=self._shape.arguments(with_defaults=True),
             result=self._shape.result(),
             cancel_grace=self._grace,
         )
@@ -153,7 +157,10 @@ def workflow(
 
 
 async def start_child(
-    invocation: Invocation[R], *, id: str | None = None, detach: bool = False  # noqa: A002
+    invocation: Invocation[R],
+    *,
+    id: str | None = None,
+    detach: bool = False,  # noqa: A002
 ) -> ChildHandle[R]:
     """Start a child and go on; await the handle for its result.
 
@@ -161,7 +168,9 @@ async def start_child(
     cancelled with its parent nor awaited by it. Raises `RunConflict` if a given id is taken by something else.
     """
     if not isinstance(invocation, Invocation):
-        raise BadArgument(f"start_child needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
+        raise BadArgument(
+            f"start_child needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}."
+        )
     return await verbs.start_child_run(invocation.spec, invocation.data, id, detach, caller_site())
 
 

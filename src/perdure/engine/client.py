@@ -17,12 +17,21 @@ from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.turns import input_digest, started_row
 from perdure.engine.worker import Prepared, Worker
-from perdure.errors import BadArgument, RunCancelled, RunConflict, RunFailed, RunNotFound, RunParked, StoreError
+from perdure.errors import (
+    BadArgument,
+    EngineNotOpen,
+    RunCancelled,
+    RunConflict,
+    RunFailed,
+    RunNotFound,
+    RunParked,
+    StoreError,
+)
 from perdure.kernel import journal
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.faults import decode_error
 from perdure.kernel.journal import Record, from_row
-from perdure.kernel.verbs import check_run_id, event_spec
+from perdure.kernel.verbs import check_key, check_reason, check_run_id, event_spec
 from perdure.store.base import (
     Committed,
     Existing,
@@ -34,6 +43,7 @@ from perdure.store.base import (
     Status,
     Store,
 )
+from perdure.store.items import cancel_item
 
 T = TypeVar("T")
 
@@ -49,7 +59,13 @@ class Client:
     """One per engine. Every method may be repeated safely after `StoreUnavailable`."""
 
     def __init__(
-        self, store: Store, settings: Settings, clock: Clock, rng: random.Random, signals: Signals, worker: Worker | None
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        rng: random.Random,
+        signals: Signals,
+        worker: Worker | None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -57,18 +73,28 @@ class Client:
         self._rng = rng
         self._signals = signals
         self._worker = worker
+        #: Set when the engine closes: whoever still waits for a run is told.
+        self.closed = False
 
     # -- starting ------------------------------------------------------------------------------------------------
 
     async def start(self, invocation: Invocation[Any], run_id: str | None, on_conflict: OnConflict) -> str:
         """Create a run, durable when this returns. The same id with the same workflow and input is the same run."""
         if not isinstance(invocation, Invocation):
-            raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
+            raise BadArgument(
+                f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}."
+            )
         if on_conflict not in ("return", "raise"):
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
-        run_id = check_run_id(run_id) if run_id is not None else str(UUID(int=self._rng.getrandbits(128), version=4))
+        run_id = (
+            check_run_id(run_id)
+            if run_id is not None
+            else str(UUID(int=self._rng.getrandbits(128), version=4))
+        )
         if self._worker is None:
-            invocation.spec.arguments.decode(invocation.data)  # a wrong type is refused before anything is written
+            invocation.spec.arguments.decode(
+                invocation.data
+            )  # a wrong type is refused before anything is written
             new = self._new_run(invocation.spec, invocation.data, run_id)
             result = await self._store.create(new, None)
         else:
@@ -79,18 +105,20 @@ class Client:
 
     async def _start_here(self, worker: Worker, invocation: Invocation[Any], run_id: str) -> Any:
         """The fast path: the first turn is taken in memory and stored together with the run."""
-        prepared: Prepared = await _in_callback(lambda: worker.prepare(invocation.spec, invocation.data, run_id))
+        prepared: Prepared = await _in_callback(
+            lambda: worker.prepare(invocation.spec, invocation.data, run_id)
+        )
         try:
             result = await self._store.create(prepared.new, prepared.turn)
         except BaseException:
             # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
             prepared.resident.run.close()
-            worker.recover_later(run_id)
+            worker.errands.adopt_run(run_id)
             raise
         if isinstance(result, Existing):
             prepared.resident.run.close()
             if result.row.owner == worker.id:
-                worker.recover_later(run_id)
+                worker.errands.adopt_run(run_id)
         else:
             worker.adopt(prepared, result.key, result.committed or Committed())
         return result
@@ -101,17 +129,16 @@ class Client:
             id=run_id,
             workflow=spec.name,
             version=spec.version,
-            input_digest=input_digest(data),
+            input_digest=input_digest(spec.name, data),
             started=started_row(spec, data, self._rng.getrandbits(63), now),
             created_at=now,
         )
 
     def _check_same(self, invocation: Invocation[Any], row: RunRow, on_conflict: OnConflict) -> None:
         spec = invocation.spec
-        if row.workflow != spec.name and row.generation == 1:
-            raise RunConflict(f"run {row.id!r} exists and is a {row.workflow!r}, not a {spec.name!r}. Choose another id.")
-        if row.input_digest != input_digest(invocation.data):
-            raise RunConflict(f"run {row.id!r} exists with another input. Choose another id.")
+        if row.input_digest != input_digest(spec.name, invocation.data):
+            other = f"is a {row.workflow!r}" if row.workflow != spec.name else "has another input"
+            raise RunConflict(f"run {row.id!r} exists and {other}. Choose another id.")
         if on_conflict == "raise":
             raise RunConflict(f"run {row.id!r} already exists (status {row.status}).")
 
@@ -125,6 +152,7 @@ class Client:
 
     async def send_raw(self, run_id: str, type_name: str, data: bytes, key: str | None) -> None:
         check_run_id(run_id, allow_children=True)
+        check_key(key)
         item = NewItem(kind=ItemKind.EVENT, type=type_name, data=data, sent_at=self._clock.now(), dedup=key)
         appended = await self._store.append(run_id, item, self._settings.max_pending_events)
         if appended.delivery is not None and self._worker is not None:
@@ -132,13 +160,14 @@ class Client:
 
     async def cancel(self, run_id: str, reason: str) -> bool:
         check_run_id(run_id, allow_children=True)
-        item = NewItem(kind=ItemKind.CANCEL, type="cancel", data=reason.encode(), sent_at=self._clock.now())
+        item = cancel_item(check_reason(reason), self._clock.now())
         delivery = await self._store.request_cancel(run_id, item)
         if delivery is not None and self._worker is not None:
             self._worker.deliver(delivery)
         return delivery is not None
 
     async def terminate(self, run_id: str, reason: str) -> bool:
+        check_reason(reason)
         row = await self._row(run_id)
         deliveries = await self._store.terminate(run_id, reason, self._clock.now())
         if deliveries is None:
@@ -166,7 +195,9 @@ class Client:
                 return decode(record.body)
             case journal.Failed(error):
                 cause = decode_error(error)
-                raise RunFailed(f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}") from cause
+                raise RunFailed(
+                    f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}"
+                ) from cause
             case journal.Cancelled(reason):
                 raise RunCancelled(f"run {run_id!r} was cancelled: {reason or 'no reason given'}")
             case _:
@@ -174,8 +205,16 @@ class Client:
 
     async def _end_of(self, run_id: str) -> Record:
         while True:
+            if self.closed:
+                raise EngineNotOpen(f"the engine was closed while somebody waited for run {run_id!r}.")
             signal = self._signals.wait(run_id)
             try:
+                # A run of this process tells when it ends or leaves; only for others is the store worth asking.
+                if self._worker is not None and self._worker.coordinator.holds(run_id):
+                    record = await signal
+                    if record is not None:
+                        return record
+                    continue
                 row = await self._row(run_id)
                 if row.status.terminal:
                     rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
@@ -183,10 +222,8 @@ class Client:
                 if row.status is Status.PARKED:
                     raise RunParked(f"run {run_id!r} is parked: {row.reason}")
                 await asyncio.wait({signal}, timeout=_LOOK_SECONDS)
-                if signal.done() and (record := signal.result()) is not None:
-                    return record
             finally:
-                signal.cancel()
+                self._signals.forget(run_id, signal)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -200,10 +237,15 @@ class Client:
         return run_view(await self._row(run_id))
 
     async def list(
-        self, statuses: frozenset[Status], workflow: str | None, id_prefix: str | None, limit: int, after: str | None
+        self,
+        statuses: frozenset[Status],
+        workflow: str | None,
+        id_prefix: str | None,
+        limit: int,
+        after: str | None,
     ) -> list[RunView]:
-        if not 1 <= limit <= limits.PAGE_SIZE_MAX:
-            raise BadArgument(f"limit is between 1 and {limits.PAGE_SIZE_MAX}, not {limit}.")
+        if not isinstance(limit, int) or not 1 <= limit <= limits.PAGE_SIZE_MAX:
+            raise BadArgument(f"limit is a whole number between 1 and {limits.PAGE_SIZE_MAX}, not {limit!r}.")
         before = (await self._row(after)).key if after is not None else None
         where = RunFilter(statuses=statuses, workflow=workflow, id_prefix=id_prefix)
         return [run_view(row) for row in await self._store.list_runs(where, limit, before)]

@@ -20,12 +20,18 @@ class Coordinator:
         self._residents_max = residents_max
         self._wake = wake
         self._residents: dict[RunKey, Resident] = {}
+        self._ids: set[str] = set()
         self._ready: deque[Resident] = deque()
         self._idle: OrderedDict[RunKey, None] = OrderedDict()  # longest idle first
 
     def register(self, resident: Resident) -> None:
         """A run enters memory."""
         self._residents[resident.key] = resident
+        self._ids.add(resident.id)
+
+    def holds(self, run_id: str) -> bool:
+        """Whether the run with this id is in memory here."""
+        return run_id in self._ids
 
     def find(self, key: RunKey) -> Resident | None:
         return self._residents.get(key)
@@ -43,12 +49,12 @@ class Coordinator:
         self._ready.append(resident)
         self._wake()
 
-    def deliver(self, key: RunKey, item: InboxItem) -> bool:
-        """An item arrived for a run. False if the run is not in memory (the store will tell whoever loads it)."""
+    def deliver(self, key: RunKey, item: InboxItem, cursor: int = 0) -> bool:
+        """An item arrived for a run. False if that is not in memory."""
         resident = self._residents.get(key)
         if resident is None:
             return False
-        if resident.inbox.add(item):
+        if resident.inbox.add(item, cursor):
             self.mark_ready(resident)
         return True
 
@@ -79,6 +85,7 @@ class Coordinator:
         """The run leaves memory, for whatever reason."""
         if self.is_current(resident):
             del self._residents[resident.key]
+            self._ids.discard(resident.id)
             self._idle.pop(resident.key, None)
 
     def evict(self) -> list[Resident]:
@@ -86,7 +93,9 @@ class Coordinator:
         evicted: list[Resident] = []
         while len(self._residents) > self._residents_max and self._idle:
             key, _ = self._idle.popitem(last=False)
-            evicted.append(self._residents.pop(key))
+            resident = self._residents.pop(key)
+            self._ids.discard(resident.id)
+            evicted.append(resident)
         return evicted
 
     @property

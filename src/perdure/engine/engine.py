@@ -26,7 +26,7 @@ from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, Forbidden, WrongLoop
 from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
-from perdure.kernel.verbs import Duration, running_run, seconds_of
+from perdure.kernel.verbs import Duration, positive_seconds_of, running_run
 from perdure.store import open_store
 from perdure.store.base import Status, Store, WorkerInfo
 
@@ -82,6 +82,11 @@ class Engine:
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
+        if not isinstance(url, (str, os.PathLike)) and not hasattr(url, "commit"):
+            raise BadArgument(
+                "Engine needs a path such as 'orders.db', a URL such as 'sqlite:///orders.db', ':memory:' or a store, "
+                f"not {type(url).__name__}."
+            )
         self._store = open_store(url) if isinstance(url, (str, os.PathLike)) else url
         self._with_worker = worker
         self._name = name or f"{platform.node() or 'worker'}-{os.getpid()}"
@@ -105,6 +110,8 @@ class Engine:
         """Make ready: open the store, register the worker, start the sweep."""
         if running_run() is not None:
             raise Forbidden("workflow code opened an engine. Do that in a step, or outside.")
+        if self._closing:
+            raise EngineNotOpen("this engine was closed. Make a new one: Engine(...).")
         if self._client is not None:
             raise EngineNotOpen("this engine is already open; open() it once.")
         self._loop = asyncio.get_running_loop()
@@ -120,11 +127,17 @@ class Engine:
     async def _open_parts(self) -> None:
         if self._with_worker:
             worker_id = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
-            info = WorkerInfo(id=worker_id, name=self._name, host=platform.node(), pid=self._pid, started_at=self._clock.now())
+            info = WorkerInfo(
+                id=worker_id,
+                name=self._name,
+                host=platform.node(),
+                pid=self._pid,
+                started_at=self._clock.now(),
+            )
             await self._store.register_worker(info)
             worker = Worker(
                 worker_id, self._store, registry, self.settings, self._clock, self._rng,
-                finished=self._signals.ended, unowned=self._hint,
+                finished=self._signals.ended,
             )  # fmt: skip
             self._worker = worker
             recovery = Recovery(worker, self._store, self.settings, self._clock, self._rng)
@@ -138,10 +151,12 @@ class Engine:
         """Drain: running steps get `grace` to finish, their results are stored, runs are given back. Safe to repeat."""
         if running_run() is not None:
             raise Forbidden("workflow code closed an engine. Do that in a step, or outside.")
-        if self._client is None or self._closing:
-            return
+        seconds = self.settings.shutdown_grace if grace is None else positive_seconds_of(grace, "the grace of close")
+        if self._client is None or self._closing or os.getpid() != self._pid:
+            return  # never opened, closed before, or the engine of the process that was forked: nothing here is ours
+        self._check_loop()
         self._closing = True
-        seconds = self.settings.shutdown_grace if grace is None else seconds_of(grace, "the grace of close")
+        self._client.closed = True
         try:
             if self._unwatch is not None:
                 self._unwatch()
@@ -179,7 +194,8 @@ class Engine:
 
     def _changed(self) -> None:
         self._hint()
-        self._signals.look_again()
+        if self._worker is None:  # a worker tells of its own runs; without one every end is somebody else's
+            self._signals.look_again()
 
     def _hint(self) -> None:
         if self._worker is not None and not self._closing and self._recovery is not None:
@@ -193,10 +209,16 @@ class Engine:
             )
         client = self._client
         if os.getpid() != self._pid:
-            raise EngineNotOpen("this engine belongs to the process that was forked. Open one in this process.")
+            raise EngineNotOpen(
+                "this engine belongs to the process that was forked. Open one in this process."
+            )
         if client is None:
             state = "closed" if self._closing else "not open yet"
             raise EngineNotOpen(f"the engine is {state}. Use it inside `async with Engine(...) as engine:`.")
+        self._check_loop()
+        return client
+
+    def _check_loop(self) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -206,12 +228,15 @@ class Engine:
                 "this engine was opened on another event loop. Use it where it was opened "
                 "(asyncio.run_coroutine_threadsafe helps from other threads), or open one here."
             )
-        return client
 
     # -- runs ------------------------------------------------------------------------------------------------------
 
     async def start(
-        self, invocation: Invocation[R], *, id: str | None = None, on_conflict: OnConflict = "return"  # noqa: A002
+        self,
+        invocation: Invocation[R],
+        *,
+        id: str | None = None,
+        on_conflict: OnConflict = "return",  # noqa: A002
     ) -> RunHandle[R]:
         """Start a run: durable when this returns.
 
@@ -236,12 +261,14 @@ class Engine:
         workflow = (await client.view(run_id)).workflow
         version = (await client.view(run_id)).version
         spec = registry.workflow(workflow, version)
-        decode: Decode = lambda body: (spec.result if spec else codec_for(Any)).decode(body.value, f"the result of run {run_id!r}")  # noqa: E731
+        decode: Decode = lambda body: (spec.result if spec else codec_for(Any)).decode(
+            body.value, f"the result of run {run_id!r}"
+        )  # noqa: E731
         return await self._result(run_id, decode, timeout)
 
     async def _result(self, run_id: str, decode: Decode, timeout: Duration | None) -> Any:
         client = self._checked()
-        seconds = None if timeout is None else max(0.0, seconds_of(timeout, "the timeout of result"))
+        seconds = None if timeout is None else positive_seconds_of(timeout, "the timeout of result")
         return await client.result(run_id, decode, seconds)
 
     async def send(self, run_id: str, event: Any, *, key: str | None = None) -> None:
@@ -313,12 +340,19 @@ def _report_death(task: asyncio.Task[None]) -> None:
 
 
 def run(
-    invocation: Invocation[R], *, store: str | os.PathLike[str] | Store = ":memory:", id: str | None = None, **settings: Any  # noqa: A002
+    invocation: Invocation[R],
+    *,
+    store: str | os.PathLike[str] | Store = ":memory:",
+    id: str | None = None,
+    **settings: Any,  # noqa: A002
 ) -> R:
     """Run a workflow to its end, as `asyncio.run` does for a coroutine. For scripts.
 
     With a file as `store` and an `id`, running the script again after a crash goes on where it was.
     """
+
+    if running_run() is not None:
+        raise Forbidden("workflow code called perdure.run(). Await the workflow instead: it becomes a child.")
 
     async def main() -> R:
         async with Engine(store, **settings) as engine:

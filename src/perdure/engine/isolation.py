@@ -24,6 +24,10 @@ from perdure.kernel.faults import decode_error, encode_error
 from perdure.kernel.journal import ABSENT, Fault
 
 
+#: The name under which the child runs the worker's script: not `__main__`, or its `if __name__ == ...` would run too.
+_CHILD_MAIN = "__perdure_isolated__"
+
+
 class Job(msgspec.Struct, frozen=True):
     """What the child needs to know."""
 
@@ -35,7 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     run_id: str
     location: str
     attempt: int
-    idempotency_key: str
+    origin: str
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,7 +62,7 @@ async def run_isolated(spec: StepSpec, data: bytes, context: StepContext) -> Any
         run_id=context.run_id,
         location=context.location,
         attempt=context.attempt,
-        idempotency_key=context.idempotency_key,
+        origin=context.origin,
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "perdure.engine.isolation",
@@ -73,11 +77,24 @@ async def run_isolated(spec: StepSpec, data: bytes, context: StepContext) -> Any
         await process.wait()
         raise
     if process.returncode != 0 or not output:
-        raise ProcessDied(f"the process of step {context.location!r} ended with exit status {process.returncode} and no answer.")
+        raise ProcessDied(
+            f"the process of step {context.location!r} ended with exit status {process.returncode} and no answer."
+        )
     answer = msgspec.json.decode(output, type=Answer)
     if answer.error is not None:
-        raise decode_error(answer.error)
+        raise decode_error(_of_main(answer.error) if job.main_file is not None else answer.error)
     return spec.result.decode(answer.value, f"the result of step {context.location!r}")
+
+
+def _of_main(fault: Fault) -> Fault:
+    """In the child the script had another name; its exceptions are those of `__main__` here."""
+    prefix, _, name = fault.type.partition(":")
+    return msgspec.structs.replace(
+        fault,
+        type=f"__main__:{name}" if prefix == _CHILD_MAIN else fault.type,
+        cause=_of_main(fault.cause) if fault.cause is not None else None,
+        members=tuple(_of_main(member) for member in fault.members),
+    )
 
 
 def _main_file() -> str | None:
@@ -90,7 +107,7 @@ def _main_file() -> str | None:
 
 def _find(job: Job) -> StepSpec:
     if job.main_file is not None:
-        namespace: Any = runpy.run_path(job.main_file, run_name="__perdure_isolated__")
+        namespace: Any = runpy.run_path(job.main_file, run_name=_CHILD_MAIN)
         first, _, rest = job.qualname.partition(".")
         target = namespace[first]
     else:
@@ -103,7 +120,7 @@ def _find(job: Job) -> StepSpec:
 def _answer(job: Job) -> Answer:
     try:
         spec = _find(job)
-        step_context.set(StepContext(job.run_id, job.location, spec.name, job.attempt, job.idempotency_key))
+        step_context.set(StepContext(job.run_id, job.location, spec.name, job.attempt, job.origin))
         args, kwargs = spec.arguments.decode(job.arguments)
         value = spec.function(*args, **kwargs)
         if spec.is_async:

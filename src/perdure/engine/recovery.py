@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 from perdure import limits
 from perdure.engine.clock import Clock
@@ -16,7 +17,7 @@ from perdure.engine.outages import Outages
 from perdure.engine.settings import Settings
 from perdure.engine.worker import Worker
 from perdure.errors import StoreError
-from perdure.store.base import Store
+from perdure.store.base import Loaded, Store
 
 logger = logging.getLogger("perdure.recovery")
 
@@ -24,39 +25,44 @@ logger = logging.getLogger("perdure.recovery")
 class Recovery:
     """One task per worker that keeps runs moving."""
 
-    def __init__(self, worker: Worker, store: Store, settings: Settings, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, worker: Worker, store: Store, settings: Settings, clock: Clock, rng: random.Random
+    ) -> None:
         self._worker = worker
         self._store = store
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._hint = asyncio.Event()
-        self._cursor = 0
+        self._errands = worker.errands
         self._outages = Outages(logger)
         self._reap_at = 0.0
+        #: A call of the last sweep was not answered: a claim among them may have taken runs without our knowing.
+        self._unsure = False
 
     def hint(self) -> None:
         """Something may have changed: look now rather than at the next interval."""
-        self._hint.set()
+        self._errands.wake.set()
 
     async def run(self) -> None:
         """Sweep until cancelled. Store faults are waited out."""
         while True:
             try:
                 await self._sweep()
+                self._unsure = False
                 self._outages.over()
                 wait = self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
             except StoreError as error:
+                self._unsure = True
                 wait = self._outages.failed(error)
             await self._wait(wait)
 
     async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._hint.wait()
+                await self._errands.wake.wait()
         except TimeoutError:
             pass
-        self._hint.clear()
+        self._errands.wake.clear()
 
     async def _sweep(self) -> None:
         # News first: its cursor must be taken before the first claim, or an item between the two would be missed.
@@ -67,32 +73,57 @@ class Recovery:
             now = self._clock.now()
             await self._store.renew(self._worker.id, now)
             await self._store.reap(self._worker.id, now)
+        await self._run_errands()
+        if self._unsure:
+            held = await self._store.held(self._worker.id)
+            missing = [key for key in held if self._worker.coordinator.find(key) is None]
+            await self._admit_all(await self._store.load(missing))
         await self._claim()
+        self._worker.sweep_done()
 
     async def _read_news(self) -> None:
-        news = await self._store.news(self._worker.id, self._cursor)
-        self._cursor = news.cursor
+        news = await self._store.news(self._worker.id, self._worker.cursor)
+        self._worker.cursor = news.cursor
         for delivery in news.items:
             self._worker.deliver(delivery)
         for key in news.ended:
             self._worker.ended(key)
 
+    async def _run_errands(self) -> None:
+        coordinator = self._worker.coordinator
+        while self._errands.reread:
+            key = self._errands.reread.pop()
+            for item in await self._store.inbox(key, self._settings.max_pending_events):
+                coordinator.deliver(key, item)
+        while self._errands.adopt:
+            run_id = next(iter(self._errands.adopt))
+            row = await self._store.get(run_id)
+            self._errands.adopt.discard(run_id)
+            if row is None or row.owner != self._worker.id or row.status.terminal or coordinator.holds(run_id):
+                continue
+            await self._admit_all(await self._store.load([row.key]))
+
     async def _claim(self) -> None:
-        """Claim until nothing is due or memory is full. A contended or empty batch is not the end by itself."""
+        """Claim until nothing is due or memory is full."""
         while (room := self._worker.coordinator.room) > 0:
-            rows = await self._store.claim(self._worker.id, self._clock.now(), min(room, limits.CLAIM_BATCH_MAX))
+            rows = await self._store.claim(
+                self._worker.id, self._clock.now(), min(room, limits.CLAIM_BATCH_MAX), self._worker.suspects_max
+            )
             if not rows:
                 return
-            loaded = await self._store.load([row.key for row in rows])
-            done = asyncio.get_running_loop().create_future()
-            # A run's code must not run inside a task of the host loop (see kernel.loop).
-            asyncio.get_running_loop().call_soon(self._admit, loaded, done)
-            await done
+            await self._admit_all(await self._store.load([row.key for row in rows]))
 
-    def _admit(self, loaded: object, done: asyncio.Future[None]) -> None:
-        try:
-            for one in loaded:  # type: ignore[attr-defined]
-                self._worker.admit(one)
-        finally:
-            if not done.done():
-                done.set_result(None)
+    async def _admit_all(self, loaded: Sequence[Loaded]) -> None:
+        """Replay from a plain callback: a run's code must not run inside a task of the host loop (see kernel.loop)."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def admit() -> None:
+            try:
+                for one in loaded:
+                    self._worker.admit(one)
+            finally:
+                if not done.done():
+                    done.set_result(None)
+
+        asyncio.get_running_loop().call_soon(admit)
+        await done

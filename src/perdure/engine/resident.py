@@ -10,7 +10,7 @@ from perdure.kernel.commands import Command
 from perdure.kernel.journal import Body, Record
 from perdure.kernel.operation import ReceiveOperation, StepOperation
 from perdure.kernel.run import Run
-from perdure.store.base import InboxItem, ItemKind, ParentLink, RunKey, Turn
+from perdure.store.base import InboxItem, ItemKind, ParentLink, RunKey, Status, Turn
 
 if TYPE_CHECKING:
     from perdure.engine.steps import Attempt
@@ -24,28 +24,46 @@ class Outcome(NamedTuple):
     at: int
 
 
-class Inbox:
-    """Unread items, events by type. Items come in the order of their ids and each is seen once."""
+#: Ids remembered beyond the unread ones before those that can no longer come again are dropped.
+_KNOWN_MAX = 256
 
-    __slots__ = ("events", "others", "seen")
+
+class Inbox:
+    """Unread items of a run, events by type, each in the order of their ids.
+
+    One item may come by several ways (the answer of the call that stored it, the worker's news, a read of the
+    store), in any order: a client's event can overtake a child's notice that was stored before it
+    (tests/races/test_several_senders_at_once.py). So ids are remembered, not compared with the highest.
+    """
+
+    __slots__ = ("_known", "events", "floor", "others")
 
     def __init__(self, items: Iterable[InboxItem] = ()) -> None:
-        self.events: dict[str, deque[InboxItem]] = {}
-        self.others: deque[InboxItem] = deque()
-        self.seen = 0
+        self.events: dict[str, list[InboxItem]] = {}
+        self.others: list[InboxItem] = []
+        self._known: set[int] = set()
+        #: Everything up to this id was in what the run was loaded with.
+        self.floor = 0
         for item in items:
             self.add(item)
+            self.floor = item.id
 
-    def add(self, item: InboxItem) -> bool:
-        """False if it had come before, by another way (a hint and a read may both bring it)."""
-        if item.id <= self.seen:
+    def add(self, item: InboxItem, cursor: int = 0) -> bool:
+        """False if it had come before. Items up to `cursor` will not be told again by the worker's news."""
+        if item.id <= self.floor or item.id in self._known:
             return False
-        self.seen = item.id
-        if item.kind is ItemKind.EVENT:
-            self.events.setdefault(item.type, deque()).append(item)
-        else:
-            self.others.append(item)
+        if len(self._known) >= _KNOWN_MAX:
+            self._known = {known for known in self._known if known > cursor} | self._unread_ids()
+        self._known.add(item.id)
+        queue = self.events.setdefault(item.type, []) if item.kind is ItemKind.EVENT else self.others
+        queue.append(item)
+        if len(queue) > 1 and queue[-2].id > item.id:
+            queue.sort(key=_item_id)
         return True
+
+    def _unread_ids(self) -> set[int]:
+        ids = {item.id for item in self.others}
+        return ids.union(*({item.id for item in queue} for queue in self.events.values()))
 
     def match(self, receives: Iterable[ReceiveOperation]) -> tuple[ReceiveOperation, InboxItem] | None:
         """The oldest receive that something here fits, and the oldest item that fits it."""
@@ -54,7 +72,7 @@ class Inbox:
         for receive in receives:
             heads = [self.events[name][0] for name in receive.types.specs if name in self.events]
             if heads:
-                return receive, min(heads, key=lambda item: item.id)
+                return receive, min(heads, key=_item_id)
         return None
 
     def take(self, item: InboxItem) -> None:
@@ -62,9 +80,13 @@ class Inbox:
             self.others.remove(item)
             return
         queue = self.events[item.type]
-        queue.popleft()
+        del queue[0]
         if not queue:
             del self.events[item.type]
+
+
+def _item_id(item: InboxItem) -> int:
+    return item.id
 
 
 class Resident:
@@ -72,10 +94,12 @@ class Resident:
 
     __slots__ = (
         "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "key", "next_seq", "outcomes", "parent", "queued",
-        "run", "saved_frontier", "saved_state", "saved_status", "saved_wake", "written",
+        "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake", "written",
     )  # fmt: skip
 
-    def __init__(self, key: RunKey, epoch: int, run: Run, next_seq: int, parent: ParentLink | None, inbox: Inbox) -> None:
+    def __init__(
+        self, key: RunKey, epoch: int, run: Run, next_seq: int, parent: ParentLink | None, inbox: Inbox
+    ) -> None:
         self.key = key
         self.epoch = epoch
         self.run = run
@@ -99,6 +123,7 @@ class Resident:
         self.saved_state: bytes | None = None
         self.saved_frontier: tuple[int, int] | None = None
         self.saved_wake: int | None = None
+        self.saved_run_status: Status | None = None
 
     @property
     def id(self) -> str:
@@ -107,4 +132,6 @@ class Resident:
     @property
     def is_idle(self) -> bool:
         """Nothing is going on: it waits for time or for the outside."""
-        return not (self.attempts or self.outcomes or self.written or self.in_flight or self.queued or self.commands)
+        return not (
+            self.attempts or self.outcomes or self.written or self.in_flight or self.queued or self.commands
+        )

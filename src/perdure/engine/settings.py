@@ -36,7 +36,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise BadArgument(f"the setting {name} is at least 1, not {getattr(self, name)}.")
         for name in ("cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution"):
             if not 0.0 <= getattr(self, name) <= limits.DURATION_SECONDS_MAX:
-                raise BadArgument(f"the setting {name} is a number of seconds, zero or more, not {getattr(self, name)}.")
+                raise BadArgument(
+                    f"the setting {name} is a number of seconds, zero or more, not {getattr(self, name)}."
+                )
 
 
 def load_settings(
@@ -53,7 +55,11 @@ def load_settings(
     try:
         return msgspec.convert(merged, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadArgument(f"a setting is not acceptable: {error}. Known: {', '.join(Settings.__struct_fields__)}.") from None
+        if isinstance(error.__cause__, BadArgument):
+            raise error.__cause__ from None
+        raise BadArgument(
+            f"a setting is not acceptable: {error}. Known: {', '.join(Settings.__struct_fields__)}."
+        ) from None
 
 
 def _from_pyproject(directory: Path) -> dict[str, Any]:
@@ -63,4 +69,4 @@ def _from_pyproject(directory: Path) -> dict[str, Any]:
             section = tomllib.load(file).get("tool", {}).get("perdure", {})
     except (OSError, tomllib.TOMLDecodeError):
         return {}
-    return {name: value for name, value in section.items() if name in Settings.__struct_fields__}
+    return dict(section)

@@ -8,7 +8,8 @@ from perdure.kernel.journal import Record
 
 
 class Signals:
-    """Futures of callers that wait for a run to end or park. Only hints: whoever is woken looks again."""
+    """Futures of callers that wait for a run to end, park, or leave this process. Whoever is woken with None looks
+    at the store again."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[asyncio.Future[Record | None]]] = {}
@@ -16,12 +17,11 @@ class Signals:
     def wait(self, run_id: str) -> asyncio.Future[Record | None]:
         """Resolves with the run's last record if it ended here, with None if somebody should look at the store."""
         future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters.setdefault(run_id, set())
-        waiters.add(future)
-        future.add_done_callback(lambda done: self._discard(run_id, done))
+        self._waiters.setdefault(run_id, set()).add(future)
         return future
 
-    def _discard(self, run_id: str, future: asyncio.Future[Record | None]) -> None:
+    def forget(self, run_id: str, future: asyncio.Future[Record | None]) -> None:
+        """The caller no longer waits."""
         waiters = self._waiters.get(run_id)
         if waiters is not None:
             waiters.discard(future)
@@ -34,6 +34,5 @@ class Signals:
                 future.set_result(record)
 
     def look_again(self) -> None:
-        """Something changed in the store: everybody looks."""
         for run_id in list(self._waiters):
             self.ended(run_id, None)

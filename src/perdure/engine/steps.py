@@ -13,7 +13,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from hashlib import blake2b
 from typing import Any
 
 from msgspec import Raw
@@ -44,9 +43,8 @@ class Attempt:
         self.operation = operation
         self.number = operation.attempts + 1
         run = resident.run
-        key = f"{run.id}\0{run.generation}\0{run.seed}\0{operation.location}"
         self.context = StepContext(
-            run.id, operation.location, operation.spec.name, self.number, blake2b(key.encode(), digest_size=16).hexdigest()
+            run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}"
         )
         self.task: asyncio.Task[None] | None = None
         self.unwanted = False
@@ -63,8 +61,14 @@ class StepRunner:
     """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
 
     def __init__(
-        self, clock: Clock, steps_max: int, threads: int, rng: random.Random, finished: Callable[[Resident], None]
+        self,
+        clock: Clock,
+        steps_max: int,
+        threads: int,
+        rng: random.Random,
+        finished: Callable[[Resident], None],
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._steps_max = steps_max
         self._threads = DaemonThreads(threads)
@@ -81,7 +85,7 @@ class StepRunner:
         """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
         if operation.settled or operation.location in resident.attempts or not self.accepting:
             return
-        if operation.next_at > self._clock.now():
+        if operation.next_at:  # still in its backoff: comes again when that is over
             return
         attempt = Attempt(resident, operation)
         resident.attempts[operation.location] = attempt
@@ -127,10 +131,10 @@ class StepRunner:
                 return
             self._running_by_step[spec.name] = self._running_by_step.get(spec.name, 0) + 1
         self._running += 1
-        context = contextvars.copy_context()
-        context.run(step_context.set, attempt.context)
-        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt), context=context)
+        attempt.task = self._loop.create_task(self._run(attempt))
         self._tasks.add(attempt.task)
+        # Not in the coroutine's own finally: a task cancelled before its first step never gets there.
+        attempt.task.add_done_callback(lambda _: self._leave(attempt))
 
     def _leave(self, attempt: Attempt) -> None:
         self._running -= 1
@@ -140,6 +144,8 @@ class StepRunner:
         if spec.concurrency is not None:
             self._running_by_step[spec.name] -= 1
             held = self._held.get(spec.name)
+            while held and held[0].unwanted:
+                held.popleft()
             if held:
                 self._waiting.appendleft(held.popleft())
         while self._waiting and self._running < self._steps_max and self.accepting:
@@ -150,37 +156,31 @@ class StepRunner:
     # -- one attempt -------------------------------------------------------------------------------------------
 
     async def _run(self, attempt: Attempt) -> None:
-        try:
-            body = await self._outcome(attempt)
-        finally:
-            self._leave(attempt)
-        if body is None or attempt.unwanted:
-            return
-        resident, operation = attempt.resident, attempt.operation
-        if resident.attempts.get(operation.location) is attempt:
-            del resident.attempts[operation.location]
-            resident.outcomes.append(Outcome(operation, body, self._clock.now()))
-            self._finished(resident)
-
-    async def _outcome(self, attempt: Attempt) -> Body | None:
-        """The record this attempt leads to; None if nobody wants it or the process is shutting down."""
+        step_context.set(attempt.context)  # a task has a context of its own
         operation = attempt.operation
         spec = operation.spec
+        body: Body | None
         try:
-            value = await self._limited(attempt)
+            policy = spec.policy
+            if policy.timeout is None and policy.total_timeout is None:
+                value = await self._call(attempt)
+            else:
+                value = await self._limited(attempt)
             data = spec.result.encode(value, f"the result of step {operation.location!r}")
-            # The same path as on replay: an error in it must show now, while it can still be retried.
-            spec.result.fresh(value, data)
         except asyncio.CancelledError as error:
-            if attempt.unwanted or not self.accepting:
-                return None
-            return self._failure(attempt, error)
+            body = None if attempt.unwanted or not self.accepting else self._failure(attempt, error)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            return self._failure(attempt, error)
-        args, digest = _recorded_arguments(operation)
-        return journal.StepDone(Raw(data), attempt.number, args, digest, operation.site)
+            body = self._failure(attempt, error)
+        else:
+            args, digest = _recorded_arguments(operation)
+            body = journal.StepDone(Raw(data), attempt.number, args, digest, operation.site)
+        resident = attempt.resident
+        if body is not None and not attempt.unwanted and resident.attempts.get(operation.location) is attempt:
+            del resident.attempts[operation.location]
+            resident.outcomes.append(Outcome(operation, body, self._clock.now()))
+            self._finished(resident)
 
     async def _limited(self, attempt: Attempt) -> Any:
         """Run the code within its timeouts."""
@@ -201,7 +201,10 @@ class StepRunner:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._call(attempt)
+                value = await self._call(attempt)
+            if limit.expired():  # the code swallowed its cancellation: what it returned comes too late
+                raise TimeoutError
+            return value
         except TimeoutError as error:
             if limit.expired():
                 attempt.context.mark_cancelled()
@@ -251,7 +254,9 @@ def call_retry_hooks(resident: Resident) -> None:
         if not isinstance(body, (journal.StepRetry, journal.StepFailed)) or operation.spec.on_retry is None:
             continue
         next_at = body.next_at if isinstance(body, journal.StepRetry) else None
-        failed = FailedAttempt(resident.id, operation.location, body.attempt, decode_error(body.error), next_at)
+        failed = FailedAttempt(
+            resident.id, operation.location, body.attempt, decode_error(body.error), next_at
+        )
         try:
             operation.spec.on_retry(failed)
         except Exception:

@@ -1,64 +1,100 @@
 """Daemon threads for synchronous steps.
 
-`ThreadPoolExecutor` joins its threads when the interpreter exits, so one stuck step would hang the process;
-these are simply left behind.
+`ThreadPoolExecutor` joins its threads when the interpreter exits, so one stuck step would hang the process; these are
+simply left behind. A call that nobody waits for any more (timed out, cancelled) keeps its thread, because a thread
+cannot be stopped, but no longer counts: the next attempt must not queue behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class _Call(NamedTuple):
-    function: Callable[[], Any]
-    future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
+class _Call:
+    __slots__ = ("function", "future", "is_stuck", "loop", "started")
+
+    def __init__(
+        self, function: Callable[[], Any], future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.function = function
+        self.future = future
+        self.loop = loop
+        self.started = False
+        self.is_stuck = False
 
 
 class DaemonThreads:
-    """Runs calls in at most `size` threads, started as they are needed."""
+    """Runs calls in at most `size` threads, not counting those stuck in calls that were given up."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._lock = threading.Lock()  # guards the three counters; held for moments only
         self._threads = 0
-        self._busy = 0
+        self._stuck = 0
+        self._unfinished = 0
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """A future of the call's result, on the running loop."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._busy += 1
-        future.add_done_callback(self._done)
-        if self._busy > self._threads and self._threads < self._size:
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"perdure-step-{self._threads}", daemon=True).start()
-        self._calls.put(_Call(function, future, loop))
-        return future
+        call = _Call(function, loop.create_future(), loop)
+        call.future.add_done_callback(lambda _: self._given_up(call))
+        with self._lock:
+            self._unfinished += 1
+            usable = self._threads - self._stuck
+            start = usable < min(self._unfinished - self._stuck, self._size)
+            if start:
+                self._threads += 1
+                number = self._threads
+        self._calls.put(call)
+        if start:
+            threading.Thread(target=self._work, name=f"perdure-step-{number}", daemon=True).start()
+        return call.future
 
     def close(self) -> None:
         """Let idle threads end; busy ones end after their call."""
         for _ in range(self._threads):
             self._calls.put(None)
 
-    def _done(self, _: asyncio.Future[Any]) -> None:
-        self._busy -= 1
+    def _given_up(self, call: _Call) -> None:
+        if not call.future.cancelled():
+            return
+        with self._lock:
+            if call.started and not call.is_stuck:
+                call.is_stuck = True
+                self._stuck += 1
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            try:
-                result, error = call.function(), None
-            except BaseException as raised:  # handed to the loop as it is, SystemExit included
-                result, error = None, raised
-            try:
+            with self._lock:
+                call.started = True
+            if call.future.cancelled():  # given up while it waited: never begin
+                result, error = None, None
+            else:
+                result, error = _call(call.function)
+            with self._lock:
+                self._unfinished -= 1
+                surplus = call.is_stuck
+                if surplus:  # another thread took its place: this one is no longer needed
+                    self._stuck -= 1
+                    self._threads -= 1
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 call.loop.call_soon_threadsafe(_settle, call.future, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                pass
             del call, result, error
+            if surplus:
+                return
+
+
+def _call(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as raised:  # handed to the loop as it is, SystemExit included
+        return None, raised
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -44,7 +44,7 @@ class Deadlines:
         self._current.clear()
         self._heap.clear()
 
-    def _schedule(self) -> None:
+    def _schedule(self, pause: float = 0.0) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -54,7 +54,7 @@ class Deadlines:
         if not heap:
             return
         self._handle_at = heap[0][0]
-        wait = max(0.0, (self._handle_at - self._clock.now()) / 1_000_000)
+        wait = max(pause, (self._handle_at - self._clock.now()) / 1_000_000)
         self._handle = asyncio.get_running_loop().call_later(min(wait, _WAIT_SECONDS_MAX), self._fire)
 
     def _fire(self) -> None:
@@ -66,4 +66,5 @@ class Deadlines:
             if self._current.get(key) == deadline:
                 del self._current[key]
                 self._due(key)
-        self._schedule()
+        # Those due within the resolution of each other come together, a little late.
+        self._schedule(pause=self._resolution)

@@ -35,6 +35,7 @@ from perdure.store.base import (
     CommitResult,
     Committed,
     Delivery,
+    InboxItem,
     Loaded,
     NewRun,
     Rejected,
@@ -58,6 +59,30 @@ class Prepared(NamedTuple):
     resident: Resident
     new: NewRun
     turn: Turn
+    cursor: int
+
+
+class Errands:
+    """Requests of a worker to its sweep, which alone reads runs from the store: loading and reading news in turns is
+    what makes sure that no item falls between the two."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        #: Runs stored as this worker's that may not be in its memory.
+        self.adopt: set[str] = set()
+        #: Runs whose inbox may have been told of before they were in memory.
+        self.reread: set[RunKey] = set()
+
+    def claim(self) -> None:
+        self.wake.set()
+
+    def adopt_run(self, run_id: str) -> None:
+        self.adopt.add(run_id)
+        self.wake.set()
+
+    def reread_inbox(self, key: RunKey) -> None:
+        self.reread.add(key)
+        self.wake.set()
 
 
 class Worker:
@@ -72,7 +97,6 @@ class Worker:
         clock: Clock,
         rng: random.Random,
         finished: Callable[[str, Record | None], None],
-        unowned: Callable[[], None],
     ) -> None:
         self.id = worker_id
         self._store = store
@@ -81,16 +105,25 @@ class Worker:
         self._clock = clock
         self._rng = rng
         self._finished = finished
-        self._unowned = unowned
+        #: What the sweep should do besides its round: see `Recovery`.
+        self.errands = Errands()
         self._loop = asyncio.get_running_loop()
         self._pump_scheduled = False
         self._closed = False
+        #: Items up to this id were told by the store's news; moved by `Recovery`.
+        self.cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: list[Release] = []
         self._outages = Outages(logger)
+        self._missed: dict[RunKey, list[InboxItem]] = {}
+        #: The run whose last worker died without progress and that has not made any yet, or 0.
+        self.suspect: RunKey = 0
+        self._suspect_until = 0.0
         self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
-        self._steps = StepRunner(clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready)
+        self._steps = StepRunner(
+            clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready
+        )
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
 
     def draw_seed(self) -> int:
@@ -106,39 +139,44 @@ class Worker:
             id=run_id,
             workflow=spec.name,
             version=spec.version,
-            input_digest=input_digest(data),
+            input_digest=input_digest(spec.name, data),
             started=started,
             created_at=now,
             owner=self.id,
         )
         resident = Resident(0, 1, self._new_run(spec, run_id, 1), 2, None, Inbox())
-        resident.commands = resident.run.deliver(from_row(started))
-        turn = self._builder.take_turn(resident, now)
+        try:
+            resident.commands = resident.run.deliver(from_row(started))
+            turn = self._builder.take_turn(resident, now)
+        except BaseException:
+            resident.run.close()
+            raise
         assert turn is not None  # a run that has just started always has a frontier to store
-        return Prepared(resident, new, turn)
+        return Prepared(resident, new, turn, self.cursor)
 
     def adopt(self, prepared: Prepared, key: RunKey, committed: Committed) -> None:
         """The prepared run is stored and belongs to this worker."""
         resident = prepared.resident
-        resident.key = key
-        self.coordinator.register(resident)
-        self._after_commit(resident, prepared.turn, committed)
-
-    def recover_later(self, run_id: str) -> None:
-        """A run may be stored as ours without being in memory (its creation was not answered): look, and load it."""
-        self._spawn_task(self._recover(run_id))
-
-    async def _recover(self, run_id: str) -> None:
-        row = await self._outages.insist(lambda: self._store.get(run_id))
-        if row is None or row.owner != self.id or row.status.terminal or self.coordinator.find(row.key) is not None:
+        if self._closed or self.coordinator.find(key) is not None:  # closed, or the sweep found it first
+            resident.run.close()
             return
-        loaded = await self._outages.insist(lambda: self._store.load([row.key]))
-        for one in loaded:
-            self._loop.call_soon(self.admit, one)
+        resident.key = key
+        self._enter(resident, prepared.cursor)
+        self._after_commit(resident, prepared.turn, committed, prepared.cursor)
+
+    def _enter(self, resident: Resident, cursor: int) -> None:
+        """A run that was just created enters memory. News read since `cursor` could not reach it yet."""
+        self.coordinator.register(resident)
+        if self.cursor != cursor:
+            self.errands.reread_inbox(resident.key)
 
     def _new_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
         return Run(
-            spec, run_id, generation, latest=self._registry.latest, arguments_check=self._settings.arguments_check
+            spec,
+            run_id,
+            generation,
+            latest=self._registry.latest,
+            arguments_check=self._settings.arguments_check,
         )
 
     # -- runs from the store -----------------------------------------------------------------------------------
@@ -172,11 +210,30 @@ class Worker:
         resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox))
         resident.commands = commands
         resident.saved_status, resident.saved_state = row.custom_status, row.state
-        resident.saved_wake = row.wake_at
-        if frontier is not None and frontier.seq == run.last_seq:
+        resident.saved_wake, resident.saved_run_status = row.wake_at, row.status
+        if frontier is not None:
             resident.saved_frontier = (frontier.count, frontier.digest)
         self.coordinator.register(resident)
+        for item in self._missed.pop(row.key, ()):
+            resident.inbox.add(item)
+        if row.recoveries > 1:
+            self.suspect = row.key
+            self._suspect_until = self._loop.time() + limits.SUSPECT_SECONDS
         self.coordinator.mark_ready(resident)
+
+    @property
+    def suspects_max(self) -> int:
+        """How many suspects may be claimed now: one, when the last one has made progress or had time enough."""
+        return 0 if self.suspect and self._loop.time() < self._suspect_until else 1
+
+    def _cleared(self, resident: Resident) -> None:
+        if self.suspect == resident.key:
+            self.suspect = 0
+            self.errands.claim()
+
+    def sweep_done(self) -> None:
+        """Every run that was being loaded is in memory now: nothing that arrived meanwhile is needed any more."""
+        self._missed.clear()
 
     def _release_unknown(self, loaded: Loaded) -> None:
         row = loaded.run
@@ -184,25 +241,29 @@ class Worker:
         seen = max((item.id for item in loaded.inbox), default=0)
         reason = f"no worker knows workflow {row.workflow!r} version {row.version!r}"
         self._outages.say(reason, "run %r waits: %s", row.id, reason)
-        self._give_back(Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=self._clock.now() + wait, reason=reason))
+        self._give_back(
+            Release(
+                key=row.key, epoch=row.epoch, seen_item=seen, ready_at=self._clock.now() + wait, reason=reason
+            )
+        )
 
-    def _spawned(self, parent: Turn, committed: Committed) -> None:
+    def _spawned(self, parent: Turn, committed: Committed, cursor: int) -> None:
         """Children created by a turn belong to this worker from their first moment: no claim, no read."""
         for entry in parent.entries:
             if isinstance(entry.effect, Spawn):
                 new = entry.effect.new
                 key = committed.spawned.get(new.id)
                 if key is not None and new.owner == self.id and self.coordinator.find(key) is None:
-                    self._begin_child(key, new)
+                    self._begin_child(key, new, cursor)
 
-    def _begin_child(self, key: RunKey, new: NewRun) -> None:
+    def _begin_child(self, key: RunKey, new: NewRun, cursor: int) -> None:
         spec = self._registry.workflow(new.workflow, new.version)
         if spec is None:  # described by a workflow object that is not registered here any more
             return
         run = self._new_run(spec, new.id, 1)
         resident = Resident(key, 1, run, 2, new.parent, Inbox())
         resident.written.append(from_row(new.started))
-        self.coordinator.register(resident)
+        self._enter(resident, cursor)
         self.coordinator.mark_ready(resident)
 
     # -- the pump ------------------------------------------------------------------------------------------------
@@ -250,11 +311,13 @@ class Worker:
     # -- committing ------------------------------------------------------------------------------------------------
 
     def _commit(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
+        cursor = self.cursor
         future = asyncio.ensure_future(self._store.commit(turns))
-        future.add_done_callback(lambda done: self._committed(moved, turns, done))
+        future.add_done_callback(lambda done: self._committed(moved, turns, done, cursor))
 
     def _committed(
-        self, moved: Sequence[Resident], turns: Sequence[Turn], done: asyncio.Future[Sequence[CommitResult]]
+        self, moved: Sequence[Resident], turns: Sequence[Turn], done: asyncio.Future[Sequence[CommitResult]],
+        cursor: int,
     ) -> None:
         if done.cancelled():
             return
@@ -270,7 +333,7 @@ class Worker:
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
             else:
-                self._after_commit(resident, turn, result)
+                self._after_commit(resident, turn, result, cursor)
 
     def _commit_failed(self, moved: Sequence[Resident], turns: Sequence[Turn], error: BaseException) -> None:
         """The outcome is unknown. The same turns are sent again: the store recognises what it already has."""
@@ -281,7 +344,7 @@ class Worker:
             logger.error("a commit failed in an unforeseen way; its runs are reloaded", exc_info=error)
             for resident in moved:
                 self._drop(resident)
-            self._unowned()
+            self.errands.claim()
             return
         wait = self._outages.failed(error)
         self._loop.call_later(wait, self._commit_again, moved, turns)
@@ -291,8 +354,10 @@ class Worker:
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
 
-    def _after_commit(self, resident: Resident, turn: Turn, committed: Committed) -> None:
+    def _after_commit(self, resident: Resident, turn: Turn, committed: Committed, cursor: int) -> None:
         resident.in_flight = None
+        if self.suspect:
+            self._cleared(resident)
         resident.next_seq = turn.expected_seq + len(turn.entries)
         effects = iter(committed.effects)
         for entry in turn.entries:
@@ -307,7 +372,7 @@ class Worker:
         elif turn.status.terminal:
             self._end(resident, turn)
         self._let_loose(resident)
-        self._spawned(turn, committed)
+        self._spawned(turn, committed, cursor)
         self._settle(resident)
 
     def _continue(self, resident: Resident, turn: Turn) -> None:
@@ -328,8 +393,8 @@ class Worker:
 
     def _end(self, resident: Resident, turn: Turn) -> None:
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
-        self._drop(resident)
-        self._finished(resident.id, from_row(turn.entries[-1].row))
+        resident.commands = []
+        self._drop(resident, from_row(turn.entries[-1].row))
 
     def _let_loose(self, resident: Resident) -> None:
         """Carry out what the code asked for: everything it has seen is durable."""
@@ -359,11 +424,18 @@ class Worker:
         run = resident.run
         now = self._clock.now()
         deadline = run.next_deadline()
-        more = resident.written or resident.outcomes or resident.inbox.others or (deadline is not None and deadline <= now)
+        more = (
+            resident.written
+            or resident.outcomes
+            or resident.inbox.others
+            or (deadline is not None and deadline <= now)
+        )
         if more or resident.inbox.match(run.receives()) is not None:
             self.coordinator.mark_ready(resident)
             return
         self._deadlines.set(resident.key, deadline)
+        if self.suspect and not resident.attempts:
+            self._cleared(resident)
         self.coordinator.mark_waiting(resident)
         for evicted in self.coordinator.evict():
             self._evict(evicted)
@@ -378,25 +450,31 @@ class Worker:
     def deliver(self, delivery: Delivery) -> None:
         """An item arrived for some run."""
         if delivery.owner == self.id:
-            self.coordinator.deliver(delivery.key, delivery.item)
+            if not self.coordinator.deliver(delivery.key, delivery.item, self.cursor):
+                # Being loaded just now, perhaps from a snapshot before this item: the next one must not overtake it
+                # (tests/events/test_given_up_receive.py).
+                self._missed.setdefault(delivery.key, []).append(delivery.item)
         elif delivery.owner is None:
-            self._unowned()
+            self.errands.claim()
 
     def ended(self, key: RunKey) -> None:
         """Somebody else ended a run of ours."""
         resident = self.coordinator.find(key)
         if resident is not None:
             self._drop(resident)
-            self._finished(resident.id, None)
         self._give_back(Release(key=key, epoch=0, seen_item=limits.NEVER, ready_at=limits.NEVER))
 
     # -- leaving memory ----------------------------------------------------------------------------------------------
 
-    def _drop(self, resident: Resident) -> None:
+    def _drop(self, resident: Resident, last: Record | None = None) -> None:
+        """Out of memory, for whatever reason; whoever waits for it here is told, with its last record if it ended."""
         self.coordinator.forget(resident)
+        if self.suspect:
+            self._cleared(resident)
         self._deadlines.set(resident.key, None)
         self._steps.cancel_all(resident)
         resident.run.close()
+        self._finished(resident.id, last)
 
     def _evict(self, resident: Resident) -> None:
         deadline = resident.run.next_deadline()
@@ -405,7 +483,7 @@ class Worker:
             Release(
                 key=resident.key,
                 epoch=resident.epoch,
-                seen_item=resident.inbox.seen,
+                seen_item=resident.inbox.floor,
                 ready_at=deadline if deadline is not None else limits.NEVER,
             )
         )
@@ -441,7 +519,9 @@ class Worker:
         """Let running steps finish and their results be stored, within the grace; then let go of every run."""
         await self._steps.drain(grace)
         waited = 0.0
-        while any(r.in_flight or r.outcomes or r.queued for r in self.coordinator) and waited < max(grace, 0.5):
+        while any(r.in_flight or r.outcomes or r.queued for r in self.coordinator) and waited < max(
+            grace, 0.5
+        ):
             await asyncio.sleep(0.01)
             waited += 0.01
         self._closed = True
@@ -466,9 +546,13 @@ def _decode_journal(loaded: Loaded) -> list[Record]:
     records = [from_row(row) for row in loaded.rows]
     for position, record in enumerate(records, 1):
         if record.seq != position:
-            raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
+            raise CorruptRecord(
+                f"record {position} is missing: the journal goes on with record {record.seq}."
+            )
     if len(records) != loaded.run.next_seq - 1:
-        raise CorruptRecord(f"the journal should end with record {loaded.run.next_seq - 1} but has {len(records)} records.")
+        raise CorruptRecord(
+            f"the journal should end with record {loaded.run.next_seq - 1} but has {len(records)} records."
+        )
     return records
 
 

@@ -166,7 +166,6 @@ class _Surveyor:
             self.visit_generic(annotation, origin, path, bound)
         elif annotation in _LISTS | _SETS | _DICTS or annotation in (
             Any,
-            object,
             inspect.Parameter.empty,
             tuple,
         ):

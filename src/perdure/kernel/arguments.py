@@ -30,7 +30,12 @@ _decode_listed = msgspec.json.Decoder(list[Raw]).decode
 class ArgumentsCodec:
     """Encodes and decodes calls of one function. `what` names it in messages: "step 'charge'"."""
 
-    def __init__(self, signature: inspect.Signature, hints: Mapping[str, Any], what: str) -> None:
+    def __init__(
+        self, signature: inspect.Signature, hints: Mapping[str, Any], what: str, *, with_defaults: bool = False
+    ) -> None:
+        #: Whether defaults are stored as if they had been written out: what a run was started with must not change when
+        #: a deploy changes a default.
+        self._with_defaults = with_defaults
         self._signature = signature
         self._what = what
         self._parameters = signature.parameters
@@ -60,7 +65,8 @@ class ArgumentsCodec:
 
         Raises `TypeError` when the arguments do not fit the function, else as `ValueCodec.encode`.
         """
-        data = None if kwargs else self._encode_scalars(args)
+        whole = not self._with_defaults or len(args) == len(self._parameters)
+        data = self._encode_scalars(args) if whole and not kwargs else None
         if data is None:
             data = self._encode_bound(args, kwargs)
         if len(data) > limits.VALUE_BYTES_MAX:
@@ -95,6 +101,8 @@ class ArgumentsCodec:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self._what}: {error}") from None
+        if self._with_defaults:
+            bound.apply_defaults()
         out = {name: self._encode_one(name, value) for name, value in bound.arguments.items()}
         try:
             return _encode_json(out)

@@ -65,7 +65,9 @@ def ended_early(run_id: str, left: Sequence[Record]) -> Diverged:
     )
 
 
-def frontier_mismatch(run_id: str, frontier: Frontier, pending: Sequence[Operation]) -> Diverged:
+def frontier_mismatch(
+    run_id: str, frontier: Frontier, pending: Sequence[Operation], *, ended: bool = False
+) -> Diverged:
     """Every record was matched, but the code then waits for something else than it did when they were written."""
     waiting = {(w.kind, w.location): w for w in frontier.operations}
     now = {(o.kind, o.location): o for o in pending}
@@ -79,9 +81,8 @@ def frontier_mismatch(run_id: str, frontier: Frontier, pending: Sequence[Operati
     else:
         journal_side = (f"{frontier.count} pending operations", "")
         here = asked[0] if asked else None
-    return Diverged(
-        _report(run_id, f"after record {frontier.seq}", journal_side, _code_side(here, "nothing in its place"))
-    )
+    otherwise = "the workflow function has ended" if ended else "nothing in its place"
+    return Diverged(_report(run_id, f"after record {frontier.seq}", journal_side, _code_side(here, otherwise)))
 
 
 def _nearest(kind: str, location: str, asked: Sequence[Operation]) -> Operation | None:

@@ -13,19 +13,18 @@ Two sources of disorder in asyncio are closed here:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import math
 import sys
 from asyncio import events, tasks
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from types import CodeType
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
-from perdure.kernel.operation import Branch, TimerOperation
+from perdure.kernel.operation import Branch, Operation, TimerOperation
 
 T = TypeVar("T")
 
@@ -35,21 +34,26 @@ MICROSECONDS = 1_000_000
 class LoopOwner(Protocol):
     """What the loop needs from its run."""
 
-    def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = ...) -> TimerOperation: ...
+    def ask_timer(
+        self, name: str, at: int, fire: Callable[[], None], site_depth: int = ...
+    ) -> TimerOperation: ...
 
-    def withdraw(self, operation: Any) -> None: ...
+    def withdraw(self, operation: Operation) -> None: ...
+
+    def give_up(self, operation: Operation) -> None: ...
 
     def complain(self, message: str) -> None: ...
 
 
 class RunFuture(asyncio.Future[Any]):
-    """A future that hashes to its creation number. `on_cancel` tells the run that nobody waits any more."""
+    """A future that hashes to its creation number. With an `operation`, cancelling it tells the run that nobody
+    waits for that any more."""
 
-    __slots__ = ("_number", "on_cancel")
+    __slots__ = ("_number", "operation")
 
-    def __init__(self, loop: RunLoop) -> None:
+    def __init__(self, loop: RunLoop, operation: Operation | None = None) -> None:
         self._number = loop.next_number()
-        self.on_cancel: Callable[[], None] | None = None
+        self.operation = operation
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -57,8 +61,9 @@ class RunFuture(asyncio.Future[Any]):
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)
-        if cancelled and self.on_cancel is not None:
-            self.on_cancel()
+        if cancelled and self.operation is not None:
+            loop: Any = self.get_loop()
+            loop.owner.give_up(self.operation)
         return cancelled
 
 
@@ -79,6 +84,27 @@ class RunTask(asyncio.Task[Any]):
         return self._number
 
 
+class RunCallback(asyncio.Handle):
+    """A handle that skips what only matters in debug mode: one is made for every callback."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: RunLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback: Any = callback
+        self._args: Any = args
+        self._loop: Any = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
 class RunTimer(asyncio.TimerHandle):
     """A `call_at` handle. `operation` is None when it was due at once and only went through the ready queue."""
 
@@ -86,18 +112,43 @@ class RunTimer(asyncio.TimerHandle):
     operation: TimerOperation | None
 
 
+class _Entered:
+    """A class rather than a generator: it is entered for every record."""
+
+    __slots__ = ("_hooks", "_host", "_loop")
+
+    def __init__(self, loop: RunLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._host = events._get_running_loop()
+        self._hooks = sys.get_asyncgen_hooks()
+        events._set_running_loop(self._loop)
+        # The host's hooks would hand our async generators to the host loop.
+        sys.set_asyncgen_hooks(None, self._loop.close_generator)
+        self._loop.running = True
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.running = False
+        events._set_running_loop(self._host)
+        sys.set_asyncgen_hooks(*self._hooks)
+
+
 #: Code of coroutines that are one operation: a task made of one lends it its path (see `Branch`).
 single_operation_codes: set[CodeType] = {asyncio.sleep.__code__}
 
-# On Python 3.11 `wait_for` runs its coroutine in a task of its own, from 3.12 on it awaits it in place. Giving
-# that task the branch of its parent makes locations, and so journals, the same on every version.
-_WAIT_FOR_CODE: CodeType | None = asyncio.wait_for.__code__ if sys.version_info < (3, 12) else None
+# On Python 3.11 `wait_for` runs its coroutine in a task of its own, from 3.12 on it awaits it in place (except for a
+# timeout of zero). Giving that task the branch of its parent makes locations, and so journals, the same everywhere.
+_WAIT_FOR_CODE = asyncio.wait_for.__code__
+#: Frames between `_branch_for` and `wait_for`: ensure_future, before 3.12 with a helper of its own, and create_task.
+_WAIT_FOR_DEPTH = 4 if sys.version_info < (3, 12) else 3
 
 #: What asyncio calls when a timer is due -> what people call that timer.
 _TIMER_NAMES = {
     "_set_result_unless_cancelled": "sleep",
     "_on_timeout": "timeout",
     "_release_waiter": "timeout",
+    "_handle_timeout": "timeout",
 }
 
 
@@ -123,37 +174,47 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def drain(self) -> None:
         """Run callbacks until none is ready. Raises `Spinning` if that never happens."""
-        ready = self._ready
-        if not ready:
+        if not self._ready:
             return
-        budget = limits.TURN_CALLBACKS_MAX
+        if self.running:  # a replay enters once for all its records
+            self._drain()
+            return
         with self.entered():
-            while ready and not self.stopped:
-                handle = ready.popleft()
-                if not handle._cancelled:
-                    handle._run()
-                budget -= 1
-                if not budget:
-                    raise Spinning(
-                        f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
-                        "anything durable. Look for a loop that awaits what is always ready."
-                    )
+            self._drain()
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Make this the running loop, whatever the host runs."""
-        host_loop = events._get_running_loop()
-        host_hooks = sys.get_asyncgen_hooks()
-        events._set_running_loop(self)
-        # The host's hooks would hand our async generators to the host loop's shutdown.
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
-        self.running = True
-        try:
-            yield
-        finally:
-            self.running = False
-            events._set_running_loop(host_loop)
-            sys.set_asyncgen_hooks(*host_hooks)
+    def _drain(self) -> None:
+        ready = self._ready
+        budget = limits.TURN_CALLBACKS_MAX
+        while ready and not self.stopped:
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+            budget -= 1
+            if not budget:
+                raise Spinning(
+                    f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
+                    "anything durable. Look for a loop that awaits what is always ready."
+                )
+
+    def entered(self) -> _Entered:
+        """Make this the running loop, whatever the host runs: `with loop.entered(): ...`."""
+        return _Entered(self)
+
+    def close_generator(self, generator: Any) -> None:
+        """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
+
+        CPython calls this at the moment the last reference goes, which is the same on every replay. A generator of a
+        run that has ended is simply let go.
+        """
+        if self.running and not self.stopped:
+            task = RunTask(generator.aclose(), self, Branch(self.branch().locate("aclose")), None)
+            self._tasks.append(task)
+
+    def close_quietly(self) -> None:
+        """Let go of everything that could still refer to this loop."""
+        self.stopped = True
+        self._tasks.clear()
+        self._ready.clear()
 
     def branch(self) -> Branch:
         """The branch of the task that is running now."""
@@ -172,7 +233,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = RunCallback(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -187,7 +248,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:  # fmt: skip
         if math.isnan(when) or when > limits.NEVER / MICROSECONDS:
-            raise BadArgument("a timer needs a finite delay of at most a century. To wait without end, wait for an event.")
+            raise BadArgument(
+                "a timer needs a finite delay of at most a century. To wait without end, wait for an event."
+            )
         timer = RunTimer(when, callback, args, self, context)
         timer.operation = None
         at = round(when * MICROSECONDS)
@@ -221,10 +284,13 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def _branch_for(self, coroutine: Any) -> Branch:
         parent = self.branch()
-        if _WAIT_FOR_CODE is not None and sys._getframe(4).f_code is _WAIT_FOR_CODE:
+        if sys._getframe(_WAIT_FOR_DEPTH).f_code is _WAIT_FOR_CODE:
             return parent
         name = getattr(coroutine, "__name__", None) or type(coroutine).__name__
         single = getattr(coroutine, "cr_code", None) in single_operation_codes
+        frame = getattr(coroutine, "cr_frame", None)
+        if single and frame is not None:
+            name = frame.f_locals.get("name", name)  # a verb that was given a name of its own
         return Branch(parent.locate(name), single=single)
 
     def is_running(self) -> bool:
@@ -280,6 +346,23 @@ for _name in (
     setattr(RunLoop, _name, _forbid(_name))
 RunLoop.__abstractmethods__ = frozenset()
 
+
+# -- gather ------------------------------------------------------------------------------------------------
+
+
+def _hash_of_gathering(future: Any) -> int:
+    # `gather` makes its future from a class of its own, which hashes to its address: `wait({gather(...), ...})` would
+    # go through them in an order that differs from process to process. Numbered on first use; elsewhere as before.
+    loop = future.get_loop()
+    if type(loop) is not RunLoop:
+        return object.__hash__(future)
+    number: int | None = future.__dict__.get("perdure_number")
+    if number is None:
+        number = future.__dict__["perdure_number"] = loop.next_number()
+    return number
+
+
+setattr(tasks._GatheringFuture, "__hash__", _hash_of_gathering)  # noqa: B010
 
 # -- as_completed ----------------------------------------------------------------------------------------
 

@@ -47,6 +47,10 @@ class Operation:
 
     __slots__ = ("asked_at", "digest", "future", "location", "number", "settled", "site")
     kind: ClassVar[str] = ""
+    _kind_digest: ClassVar[int] = 0
+
+    def __init_subclass__(cls) -> None:
+        cls._kind_digest = zlib.crc32(cls.kind.encode())
 
     def __init__(self, location: str, number: int, asked_at: int, site: str) -> None:
         self.location = location
@@ -55,7 +59,7 @@ class Operation:
         self.site = site
         self.settled = False
         self.future: Any = None
-        self.digest = zlib.crc32(f"{self.kind} {location}".encode())
+        self.digest = zlib.crc32(location.encode(), self._kind_digest)
 
     def deadline(self) -> int | None:
         """When this operation wants to be looked at, if time matters to it."""
@@ -124,7 +128,7 @@ class ReceiveOperation(Operation):
 class ChildOperation(Operation):
     """A child run: asked for, then started, then ended. `started` is settled first, `future` last."""
 
-    __slots__ = ("child_id", "data", "detached", "is_running", "spec", "started")
+    __slots__ = ("awaits_start", "child_id", "data", "detached", "is_running", "spec", "started")
     kind = "child"
 
     def __init__(
@@ -138,12 +142,14 @@ class ChildOperation(Operation):
         self.detached = detached
         self.is_running = False
         self.started: Any = None
+        #: Whether the code goes on when the child has started, rather than when it has ended.
+        self.awaits_start = False
 
 
 class SendOperation(Operation):
     """An event or a cancel request on its way to another run."""
 
-    __slots__ = ("data", "dedup", "is_cancel", "target", "type")
+    __slots__ = ("awaited", "data", "dedup", "is_cancel", "target", "type")
     kind = "send"
 
     def __init__(
@@ -156,6 +162,8 @@ class SendOperation(Operation):
         self.data = data
         self.dedup = dedup
         self.is_cancel = is_cancel
+        #: Whether the code waits for it to have left.
+        self.awaited = True
 
 
 # -- what a run waits for, seen from outside --------------------------------------------------------------
@@ -184,6 +192,8 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int
     digest: int
     operations: tuple[Waiting, ...] = ()
+    #: Deadlines of timers that are not among the operations shown.
+    deadlines: dict[str, int] = {}
 
 
 _frontier_encoder = msgspec.json.Encoder()
@@ -192,11 +202,13 @@ _frontier_decoder = msgspec.json.Decoder(Frontier)
 
 def detail_of(operation: Operation) -> str:
     match operation:
+        case StepOperation(attempts=0):
+            return ""
         case ReceiveOperation():
             return operation.types.names()
         case ChildOperation():
             return operation.child_id
-        case StepOperation() if operation.attempts:
+        case StepOperation():
             return f"after {operation.attempts} failed attempt{'s' if operation.attempts > 1 else ''}"
         case SendOperation():
             return operation.target
@@ -204,12 +216,17 @@ def detail_of(operation: Operation) -> str:
             return ""
 
 
-def encode_frontier(seq: int, count: int, digest: int, operations: Iterable[Operation]) -> bytes:
+def encode_frontier(
+    seq: int, count: int, digest: int, operations: Iterable[Operation], timers: Iterable[TimerOperation]
+) -> bytes:
     shown = tuple(
         Waiting(o.kind, o.location, o.asked_at, o.deadline(), o.site, detail_of(o))
         for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)
     )
-    return _frontier_encoder.encode(Frontier(seq, count, digest, shown))
+    if count <= limits.FRONTIER_OPERATIONS_MAX:
+        return _frontier_encoder.encode(Frontier(seq, count, digest, shown))
+    deadlines = {timer.location: timer.at for timer in islice(timers, limits.FRONTIER_DEADLINES_MAX)}
+    return _frontier_encoder.encode(Frontier(seq, count, digest, shown, deadlines))
 
 
 def decode_frontier(data: bytes) -> Frontier:

@@ -32,7 +32,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.max_attempts is not None and self.max_attempts < 1:
-            raise BadDefinition(f"max_attempts counts the first attempt too, so it is at least 1, not {self.max_attempts}.")
+            raise BadDefinition(
+                f"max_attempts counts the first attempt too, so it is at least 1, not {self.max_attempts}."
+            )
         for name in ("initial_delay", "max_delay"):
             _require(name, getattr(self, name), minimum=0.0)
         _require("factor", self.factor, minimum=1.0)
@@ -48,7 +50,9 @@ def _require(name: str, value: float, *, minimum: float, above: bool = False) ->
     good = value > minimum if above else value >= minimum
     if not good or not math.isfinite(value) or value > limits.DURATION_SECONDS_MAX:
         relation = "more than" if above else "at least"
-        raise BadDefinition(f"{name} must be a number of {relation} {minimum:g} and at most a century, not {value}.")
+        raise BadDefinition(
+            f"{name} must be a number of {relation} {minimum:g} and at most a century, not {value}."
+        )
 
 
 def is_retryable(policy: RetryPolicy, error: BaseException) -> bool:

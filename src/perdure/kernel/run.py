@@ -20,7 +20,6 @@ import asyncio
 import contextvars
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
@@ -82,6 +81,9 @@ GRACE_LOCATION = "cancel-grace"
 
 _ANY = codec_for(Any)
 
+#: Waits in nested finally blocks that closing a coroutine goes through before it gives up.
+_CLOSE_TRIES_MAX = 100
+
 
 class Run:
     """See the module docstring. Public attributes are for reading only."""
@@ -115,11 +117,13 @@ class Run:
         self._main: RunTask | None = None
         self._pending: dict[str, Operation] = {}
         self._receives: dict[str, ReceiveOperation] = {}
+        self._pending_timers: dict[str, TimerOperation] = {}
         self._digest = 0
         self._timers: list[tuple[int, int, TimerOperation]] = []
         self._backoffs: list[tuple[int, int, StepOperation]] = []
         self._commands: list[Command] = []
         self._operations = 0
+        self._refusals = 0
         self._patches: frozenset[str] = frozenset()
         self._first_deadlines: dict[str, int] = {}
         self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
@@ -160,15 +164,23 @@ class Run:
                 self._child_started(record, body)
             case journal.ChildDone():
                 child = self._settle(record, ChildOperation)
-                child.future.set_result(child.spec.result.decode(body.value, f"the result of child {child.child_id!r}"))
+                child.future.set_result(
+                    child.spec.result.decode(body.value, f"the result of child {child.child_id!r}")
+                )
             case journal.ChildFailed():
                 child = self._settle(record, ChildOperation)
-                failure = ChildFailed(f"child {child.child_id!r} failed: {body.error.type.partition(':')[2]}: {body.error.message}")
+                failure = ChildFailed(
+                    f"child {child.child_id!r} failed: {body.error.type.partition(':')[2]}: {body.error.message}"
+                )
                 failure.__cause__ = decode_error(body.error)
                 child.future.set_exception(failure)
             case journal.ChildCancelled():
                 child = self._settle(record, ChildOperation)
-                child.future.set_exception(ChildCancelled(f"child {child.child_id!r} was cancelled: {body.reason or 'no reason given'}"))
+                child.future.set_exception(
+                    ChildCancelled(
+                        f"child {child.child_id!r} was cancelled: {body.reason or 'no reason given'}"
+                    )
+                )
             case journal.Sent():
                 self._sent(record, body)
             case journal.PatchChosen():
@@ -195,28 +207,37 @@ class Run:
         seen = frontier.seq if frontier is not None else 0
         self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen))
         if frontier is not None:
-            self._first_deadlines = {w.location: w.deadline for w in frontier.operations if w.kind == "timer" and w.deadline}
+            self._first_deadlines = frontier.deadlines | {
+                w.location: w.deadline for w in frontier.operations if w.kind == "timer" and w.deadline
+            }
         self.replaying = True
         self._journal = records
         commands: list[Command] = []
         for index, record in enumerate(records):
             if self.replaying and record.seq > seen:
-                self._end_replay(frontier)
+                commands += self._end_replay(frontier)
             if self.outcome is not None and not _is_end(record):
                 raise ended_early(self.id, records[index:])
             commands += self.deliver(record)
         if self.replaying:
-            self._end_replay(frontier)
-        return [command for command in commands if _still_wanted(command)] + self.take_commands()
+            commands += self._end_replay(frontier)
+        return [command for command in commands if _still_wanted(command)]
 
-    def _end_replay(self, frontier: Frontier | None) -> None:
+    def _end_replay(self, frontier: Frontier | None) -> list[Command]:
+        """The code is where it was when the frontier was stored. Returns what is still to be done for it."""
         self.replaying = False
         self._journal = ()
         self._first_deadlines = {}
-        if frontier is None or self.outcome is not None:
+        self._check_frontier(frontier)
+        return [
+            request for operation in self._pending.values() if (request := _request(operation)) is not None
+        ]
+
+    def _check_frontier(self, frontier: Frontier | None) -> None:
+        if frontier is None:
             return
         if frontier.count != len(self._pending) or frontier.digest != self._digest:
-            raise frontier_mismatch(self.id, frontier, list(self._pending.values()))
+            raise frontier_mismatch(self.id, frontier, list(self._pending.values()), ended=self.outcome is not None)
 
     def take_commands(self) -> list[Command]:
         commands, self._commands = self._commands, []
@@ -246,6 +267,7 @@ class Run:
         due: list[StepOperation] = []
         while (step := self._first_backoff()) is not None and step.next_at <= now:
             heapq.heappop(self._backoffs)
+            step.next_at = 0  # from now on it is a step to be worked on, whatever the clock says next
             due.append(step)
         return due
 
@@ -283,7 +305,13 @@ class Run:
         return any(isinstance(o, StepOperation) and not o.next_at for o in self._pending.values())
 
     def frontier(self) -> bytes:
-        return encode_frontier(self.last_seq, len(self._pending), self._digest, self._pending.values())
+        return encode_frontier(
+            self.last_seq, len(self._pending), self._digest, self._pending.values(), self._pending_timers.values()
+        )
+
+    def check_state(self, key: str, value: Any) -> None:
+        """Refuse what cannot be stored where it is put, rather than at the commit."""
+        _ANY.encode(value, f"state[{key!r}] of run {self.id!r}")
 
     def encoded_state(self) -> bytes | None:
         """The run's `state`, or None while nothing was ever put into it."""
@@ -302,24 +330,36 @@ class Run:
         self.loop.stopped = True
         # Inside our own loop: a finally block that calls a step must be refused, not run it for real.
         with self.loop.entered():
-            for task in reversed(self.loop.unfinished_tasks()):
-                _close_task(task)
+            closed: set[RunTask] = set()
+            while left := [task for task in self.loop.unfinished_tasks() if task not in closed]:
+                for task in reversed(left):  # a finally block may make new ones
+                    closed.add(task)
+                    _close_task(task)
         self._pending.clear()
         self._receives.clear()
         self._timers.clear()
         self._backoffs.clear()
         self._commands.clear()
+        # Cut the cycles, so that a run's memory comes back at once and not at some garbage collection.
+        self._main = None
+        self.loop.close_quietly()
 
     # -- what workflow code asks (through `kernel.verbs`) -----------------------------------------------------
 
     def ask_step(
         self, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, name: str, site: str
     ) -> RunFuture:
-        step = StepOperation(self._locate(name), self._count(), self.now, site, spec, args, kwargs, data)
-        self._commands.append(RunStep(step))
-        return self._wait_for(step, lambda: self._commands.append(CancelStep(step.location)))
+        if self._is_ending():
+            return RunFuture(self.loop)
+        step = StepOperation(self._locate(name), self._count(), self.loop.now, site, spec, args, kwargs, data)
+        if not self.replaying:
+            self._commands.append(RunStep(step))
+        return self._wait_for(step)
 
     def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = 2) -> TimerOperation:
+        if self.outcome is not None or self.closed:
+            # Without raising: asyncio sets timers where it does not expect to be cancelled.
+            return _never(TimerOperation(name, 0, 0, "", limits.NEVER, fire))
         location = self._locate(name)
         # The deadline a replay derives can only differ if the code's duration changed; the first one stands.
         at = self._first_deadlines.get(location, at)
@@ -329,6 +369,8 @@ class Run:
         return timer
 
     def ask_receive(self, types: EventTypes, name: str, site: str) -> tuple[ReceiveOperation, RunFuture]:
+        if self._is_ending():
+            return _never(ReceiveOperation(name, 0, 0, site, types)), RunFuture(self.loop)
         receive = ReceiveOperation(self._locate(name), self._count(), self.now, site, types)
         self._receives[receive.location] = receive
         return receive, self._wait_for(receive)
@@ -336,22 +378,38 @@ class Run:
     def ask_child(
         self, spec: WorkflowSpec, data: bytes, child_id: str | None, detached: bool, site: str
     ) -> ChildOperation:
+        if self._is_ending():
+            late = _never(ChildOperation(spec.name, 0, 0, site, spec, "", data, detached))
+            late.started = late.future = RunFuture(self.loop)
+            return late
         location = self._locate(spec.name)
         if child_id is None:
             child_id = self._child_id(location)
         child = ChildOperation(location, self._count(), self.now, site, spec, child_id, data, detached)
         child.started = RunFuture(self.loop)
-        child.future = RunFuture(self.loop)
-        child.future.on_cancel = partial(self.cancel_child, child, site)
+        child.future = RunFuture(self.loop, child)
         self._add(child)
-        self._commands.append(StartChild(child))
+        if not self.replaying:
+            self._commands.append(StartChild(child))
         return child
 
     def ask_send(
-        self, target: str, type: str, data: bytes, dedup: str | None, is_cancel: bool, name: str, site: str  # noqa: A002
+        self,
+        target: str,
+        type: str,
+        data: bytes,
+        dedup: str | None,
+        is_cancel: bool,
+        name: str,
+        site: str,  # noqa: A002
     ) -> RunFuture:
-        send = SendOperation(self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel)
-        self._commands.append(SendItem(send))
+        if self._is_ending():
+            return RunFuture(self.loop)
+        send = SendOperation(
+            self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel
+        )
+        if not self.replaying:
+            self._commands.append(SendItem(send))
         return self._wait_for(send)
 
     def cancel_child(self, child: ChildOperation, site: str, *, wanted: bool = False) -> None:
@@ -365,16 +423,19 @@ class Run:
                 f"its parent {self.id!r} was cancelled".encode(), None, True,
             )  # fmt: skip
             send.future = RunFuture(self.loop)
+            send.awaited = False
             if location not in self._pending:
                 self._add(send)
-                self._commands.append(SendItem(send))
+                if not self.replaying:
+                    self._commands.append(SendItem(send))
         if not wanted:
             self.withdraw(child)
 
     def patched(self, patch_id: str) -> bool:
         """Whether the code from here on may take the new way. Recorded, so that every replay answers the same."""
-        self._refuse_when_ending()
-        location = self.loop.branch().locate(f"patched({patch_id})")
+        if self._is_ending():
+            return False
+        location = self._locate(f"patched({patch_id})")
         if location in self._patches:
             return True
         if self.replaying:
@@ -384,7 +445,8 @@ class Run:
         return True
 
     def continue_as(self, spec: WorkflowSpec, data: bytes) -> None:
-        self._refuse_when_ending()
+        if self._is_ending():
+            return
         self.outcome = Continue(spec, data)
         self.loop.stopped = True
 
@@ -405,37 +467,50 @@ class Run:
             return
         self._remove(operation)
 
-    def _refuse_when_ending(self) -> None:
-        if self.closed or self.outcome is not None:
-            # What a cancelled leftover task or a finally block of a closed run asks for is not carried out.
+    def _is_ending(self) -> bool:
+        """Whether a request comes too late: from a cancelled leftover task, or a finally block of a closed run.
+
+        The first time it raises CancelledError. Code that swallows even that, in a loop, would keep the worker busy
+        for ever, so later requests are answered with something that never happens, which makes the code suspend
+        (tests/kernel/test_teardown.py).
+        """
+        if self.outcome is None and not self.closed:
+            return False
+        self._refusals += 1
+        if self._refusals == 1:
             raise asyncio.CancelledError(f"run {self.id!r} has ended")
+        return True
 
     # -- operations ------------------------------------------------------------------------------------------
 
     def _locate(self, name: str) -> str:
-        self._refuse_when_ending()
         return self.loop.branch().locate(name)
 
     def _count(self) -> int:
         self._operations += 1
         return self._operations
 
-    def _wait_for(self, operation: Operation, on_cancel: Callable[[], None] | None = None) -> RunFuture:
-        future = operation.future = RunFuture(self.loop)
-        future.on_cancel = partial(self._given_up, operation, on_cancel)
+    def _wait_for(self, operation: Operation) -> RunFuture:
+        future = operation.future = RunFuture(self.loop, operation)
         self._add(operation)
         return future
 
-    def _given_up(self, operation: Operation, then: Callable[[], None] | None) -> None:
+    def give_up(self, operation: Operation) -> None:
+        """Whoever waited for this operation was cancelled: stop what was begun for it."""
         if operation.settled:
             return
+        if isinstance(operation, ChildOperation):
+            self.cancel_child(operation, operation.site)
+            return
         self._remove(operation)
-        if then is not None and not self.closed:
-            then()
+        if isinstance(operation, StepOperation) and not self.closed and not self.replaying:
+            self._commands.append(CancelStep(operation.location))
 
     def _add(self, operation: Operation) -> None:
         self._pending[operation.location] = operation
         self._digest += operation.digest
+        if isinstance(operation, TimerOperation):
+            self._pending_timers[operation.location] = operation
 
     def _remove(self, operation: Operation) -> None:
         operation.settled = True
@@ -443,6 +518,8 @@ class Run:
         self._digest -= operation.digest
         if isinstance(operation, ReceiveOperation):
             del self._receives[operation.location]
+        elif isinstance(operation, TimerOperation):
+            del self._pending_timers[operation.location]
 
     def _expect(self, record: Record, kind: type[Op]) -> Op:
         operation = self._pending.get(record.location)
@@ -458,10 +535,16 @@ class Run:
     def _unexplained(self) -> list[Operation]:
         """Pending operations that no later record speaks of: what the code asks for instead."""
         explained = {record.location for record in self._journal if record.seq > self.last_seq}
-        return [operation for operation in self._pending.values() if operation.location not in explained]
+        unexplained = [operation for operation in self._pending.values() if operation.location not in explained]
+        return unexplained or list(self._pending.values())
 
     def _check_arguments(self, step: StepOperation, recorded: int) -> None:
-        if not self.replaying or self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
+        if (
+            not self.replaying
+            or self._arguments_check == "off"
+            or not recorded
+            or recorded == step.arguments_digest()
+        ):
             return
         message = (
             f"step {step.location!r} of run {self.id!r} was recorded with other arguments than the code gives now "
@@ -491,7 +574,9 @@ class Run:
         child = self._expect(record, ChildOperation)
         if body.refused:
             self._remove(child)
-            error = RunConflict(f"a run {body.child_id!r} already exists with another workflow or input, so it cannot be a child.")
+            error = RunConflict(
+                f"a run {body.child_id!r} already exists with another workflow or input, so it cannot be a child."
+            )
             child.started.set_exception(error)
             child.future.set_exception(error)
             # Only one of the two is awaited; the other must not complain that nobody looked.
@@ -513,9 +598,13 @@ class Run:
             case "not_found":
                 send.future.set_exception(RunNotFound(f"no run has the id {body.target!r}."))
             case "full":
-                send.future.set_exception(InboxFull(f"run {body.target!r} has too many unread events of type {body.type!r}."))
+                send.future.set_exception(
+                    InboxFull(f"run {body.target!r} has too many unread events of type {body.type!r}.")
+                )
             case _:
-                send.future.set_exception(RunFinished(f"run {body.target!r} has ended and takes no more events."))
+                send.future.set_exception(
+                    RunFinished(f"run {body.target!r} has ended and takes no more events.")
+                )
 
     def _cancel(self, body: journal.CancelRequested) -> None:
         if self.cancel_requested or self.outcome is not None or self._main is None:
@@ -523,7 +612,9 @@ class Run:
         self.cancel_requested = True
         self.cancel_reason = body.reason
         if body.grace_until:
-            timer = TimerOperation(GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over)
+            timer = TimerOperation(
+                GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over
+            )
             self._add(timer)
             heapq.heappush(self._timers, (timer.at, timer.number, timer))
         self._main.cancel(body.reason or None)
@@ -549,7 +640,11 @@ class Run:
             self.loop.drain()
         if self.outcome is None and self._main is not None and self._main.done():
             self._finish(self._main)
-        elif self.outcome is not None and not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
+        elif (
+            self.outcome is not None
+            and not self.closed
+            and isinstance(self.outcome, (Continue, EndCancelled))
+        ):
             self._wind_up(cancel_tasks=False)
         elif self.outcome is None and not self._pending:
             raise Stuck(
@@ -560,7 +655,9 @@ class Run:
     def _finish(self, main: RunTask) -> None:
         abandoned = self._wind_up(cancel_tasks=True, main=main)
         if main.cancelled():
-            error: BaseException | None = asyncio.CancelledError("workflow code raised CancelledError by itself")
+            error: BaseException | None = asyncio.CancelledError(
+                "workflow code raised CancelledError by itself"
+            )
         else:
             error = main.exception()
         if main.cancelled() and self.cancel_requested:
@@ -572,7 +669,9 @@ class Run:
 
     def _completed(self, value: Any, abandoned: tuple[str, ...]) -> Outcome:
         try:
-            return Complete(Raw(self.spec.result.encode(value, f"the result of workflow {self.spec.name!r}")), abandoned)
+            return Complete(
+                Raw(self.spec.result.encode(value, f"the result of workflow {self.spec.name!r}")), abandoned
+            )
         except (NotStorable, TooLarge) as error:
             return Fail(encode_error(error), abandoned)
 
@@ -590,7 +689,12 @@ class Run:
         if abandoned:
             self._drain_cancelled(left)
             names = ", ".join(repr(path) for path in abandoned)
-            self.complain(f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}.")
+            self.complain(
+                f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}."
+            )
+        for operation in list(self._pending.values()):
+            if not isinstance(operation, SendOperation):  # cancel requests to children are still to be carried out
+                self._remove(operation)
         return abandoned
 
     def _drain_cancelled(self, left: list[RunTask]) -> None:
@@ -605,30 +709,61 @@ class Run:
         for task in self.loop.unfinished_tasks():
             stack = task.get_stack(limit=1)
             if stack:
-                return f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
+                return (
+                    f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
+                )
         return "no task is left"
 
 
 def _close_task(task: RunTask) -> None:
     task._log_destroy_pending = False
     coroutine: Any = task.get_coro()
-    try:
-        coroutine.close()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # "ignored GeneratorExit", or whatever a finally block raised: nobody is left to hear it
-        return
+    # A finally block that waits makes close() raise "ignored GeneratorExit" and leaves the coroutine half closed; left so,
+    # the garbage collector would run the rest of it outside our loop, where a step runs for real.
+    for _ in range(_CLOSE_TRIES_MAX):
+        try:
+            coroutine.close()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # whatever a finally block raised: nobody is left to hear it
+            if getattr(coroutine, "cr_frame", None) is None:
+                return
+        else:
+            return
+
+
+def _never(operation: Op) -> Op:
+    """An operation that is not part of the run: nothing will ever settle it, withdrawing it does nothing."""
+    operation.settled = True
+    return operation
+
+
+def _request(operation: Operation) -> Command | None:
+    """The command that a pending operation stands for, if it is one the engine has to carry out."""
+    match operation:
+        case StepOperation():
+            return RunStep(operation)
+        case ChildOperation():
+            return None if operation.is_running else StartChild(operation)
+        case SendOperation():
+            return SendItem(operation)
+        case _:
+            return None
 
 
 def _still_wanted(command: Command) -> bool:
     match command:
         case RunStep(operation) | StartChild(operation) | SendItem(operation):
-            return not operation.settled and not (isinstance(operation, ChildOperation) and operation.is_running)
-        case Mark() | Log() | CancelStep():
-            return not isinstance(command, CancelStep)
-        case Warn():
+            return not operation.settled and not (
+                isinstance(operation, ChildOperation) and operation.is_running
+            )
+        case CancelStep():
+            return False  # nothing of a run that was just loaded is under way
+        case Mark() | Log() | Warn():
             return True
 
 
 def _is_end(record: Record) -> bool:
-    return isinstance(record.body, (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued, journal.Sent))
+    return isinstance(
+        record.body, (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued, journal.Sent)
+    )

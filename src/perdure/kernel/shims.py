@@ -8,7 +8,9 @@ is shared between both stays right. `authoring.globals` decides which names of a
 from __future__ import annotations
 
 import datetime as datetime_module
+import os as os_module
 import random as random_module
+import secrets as secrets_module
 import time as time_module
 import uuid as uuid_module
 from collections.abc import Callable
@@ -47,7 +49,9 @@ def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..
 
 
 def _no_sleep(run: Run, *_: Any) -> NoReturn:
-    raise Forbidden("workflow code called time.sleep(), which blocks the worker. Write `await sleep(...)` instead.")
+    raise Forbidden(
+        "workflow code called time.sleep(), which blocks the worker. Write `await sleep(...)` instead."
+    )
 
 
 def _seconds(run: Run) -> float:
@@ -133,6 +137,22 @@ def _seeded_random(run: Run, *args: Any) -> random_module.Random:
 
 _random["Random"] = _in_run(random_module.Random, _seeded_random)
 
+
+
+def _no_secrets(run: Run, *_args: Any, **_kwargs: Any) -> NoReturn:
+    raise Forbidden(
+        "workflow code asked for a secret (os.urandom, secrets, SystemRandom). What it draws would have to be the same on "
+        "every replay, so it would be none. Draw it in a step; for ids use `uuid4()` from perdure."
+    )
+
+
+_random["SystemRandom"] = _in_run(random_module.SystemRandom, _no_secrets)
+_os = {"urandom": _in_run(os_module.urandom, _no_secrets)}
+_secrets = {
+    name: _in_run(getattr(secrets_module, name), _no_secrets)
+    for name in ("choice", "randbelow", "randbits", "SystemRandom", "token_bytes", "token_hex", "token_urlsafe")
+}
+
 _uuid = {
     name: _in_run(getattr(uuid_module, name), lambda run, *_args, **_kwargs: run.draws.uuid4())
     for name in ("uuid1", "uuid4")
@@ -145,12 +165,17 @@ _replacements: dict[int, Any] = {
     id(datetime_module): ModuleShim(datetime_module, {"datetime": DatetimeShim, "date": DateShim}),
     id(random_module): ModuleShim(random_module, _random),
     id(uuid_module): ModuleShim(uuid_module, _uuid),
+    id(os_module): ModuleShim(os_module, _os),
+    id(secrets_module): ModuleShim(secrets_module, _secrets),
     id(datetime_module.datetime): DatetimeShim,
     id(datetime_module.date): DateShim,
 }
 # The originals are kept alive beside their ids: `random.random` is a bound method that only the module holds.
 _originals: list[Any] = []
-for _module, _functions in ((time_module, _time), (random_module, _random), (uuid_module, _uuid)):
+_shimmed = (
+    (time_module, _time), (random_module, _random), (uuid_module, _uuid), (os_module, _os), (secrets_module, _secrets),
+)  # fmt: skip
+for _module, _functions in _shimmed:
     for _name, _shim in _functions.items():
         _original = getattr(_module, _name)
         _originals.append(_original)

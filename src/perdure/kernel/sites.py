@@ -8,16 +8,23 @@ import sys
 from types import FrameType
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: The demo's workflows live inside the package, but are written as a user's are.
+_DEMO = os.path.join(_HERE, "cli", "demo")
 _ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 
-#: file name -> what to show, or "" for files of perdure and asyncio, which are never the answer
-_labels: dict[str, str] = {}
+#: An instruction of some code -> what to show, or "" for code of perdure and asyncio, which is never the answer.
+#: Kept because every step asks, and finding the line of an instruction means walking the code's line table.
+_labels: dict[tuple[str, int, int], str] = {}
+_LABELS_MAX = 10_000
 
 
-def _label(file: str) -> str:
-    internal = file.startswith((_HERE, _ASYNCIO)) or file.startswith("<frozen")
-    label = "" if internal else os.path.basename(file)
-    _labels[file] = label
+def _label(frame: FrameType, key: tuple[str, int, int]) -> str:
+    file = key[0]
+    internal = file.startswith((_HERE, _ASYNCIO, "<frozen")) and not file.startswith(_DEMO)
+    label = "" if internal else f"{os.path.basename(file)}:{frame.f_lineno}"
+    if len(_labels) >= _LABELS_MAX:
+        _labels.clear()
+    _labels[key] = label
     return label
 
 
@@ -25,11 +32,12 @@ def caller_site(depth: int = 1) -> str:
     """The nearest frame outside perdure and asyncio, from the caller's caller on."""
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        label = _labels.get(file)
+        code = frame.f_code
+        key = (code.co_filename, code.co_firstlineno, frame.f_lasti)
+        label = _labels.get(key)
         if label is None:
-            label = _label(file)
+            label = _label(frame, key)
         if label:
-            return f"{label}:{frame.f_lineno}"
+            return label
         frame = frame.f_back
     return ""

@@ -42,7 +42,9 @@ def running_run() -> Run | None:
 def current_run(verb: str) -> Run:
     run = running_run()
     if run is None:
-        raise NotInWorkflow(f"{verb}() only works in workflow code. Outside, use the engine: engine.start, engine.send, ...")
+        raise NotInWorkflow(
+            f"{verb}() only works in workflow code. Outside, use the engine: engine.start, engine.send, ..."
+        )
     return run
 
 
@@ -64,7 +66,9 @@ def seconds_of(duration: Duration, what: str = "a duration") -> float:
         case str():
             seconds = _seconds_of_text(duration, what)
         case bool():
-            raise BadArgument(f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {duration!r}.")
+            raise BadArgument(
+                f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {duration!r}."
+            )
         case int() | float():
             seconds = float(duration)
         case _:
@@ -76,6 +80,14 @@ def seconds_of(duration: Duration, what: str = "a duration") -> float:
     return seconds
 
 
+def positive_seconds_of(duration: Duration, what: str) -> float:
+    """Like `seconds_of`, but refuses what is below zero."""
+    seconds = seconds_of(duration, what)
+    if seconds < 0:
+        raise BadArgument(f"{what} must not be negative, and {duration!r} is.")
+    return seconds
+
+
 def _seconds_of_text(text: str, what: str) -> float:
     position, seconds = 0, 0.0
     while position < len(text):
@@ -83,7 +95,9 @@ def _seconds_of_text(text: str, what: str) -> float:
         unit = part and part[2].lower()
         factor = unit and (_UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
         if not part or not factor:
-            raise BadArgument(f"{what} {text!r} was not understood. Write for example '90 seconds', '5 minutes', '1h 30m' or '30 days'.")
+            raise BadArgument(
+                f"{what} {text!r} was not understood. Write for example '90 seconds', '5 minutes', '1h 30m' or '30 days'."
+            )
         seconds += float(part[1]) * factor
         position = part.end()
     if not text.strip():
@@ -97,9 +111,7 @@ async def sleep(duration: Duration, *, name: str = "sleep") -> None:
     >>> await sleep("30 days")
     """
     run = current_run("sleep")
-    seconds = seconds_of(duration, "the duration of a sleep")
-    if seconds < 0:
-        raise BadArgument(f"cannot sleep for a negative time ({duration!r}).")
+    seconds = positive_seconds_of(duration, "the duration of a sleep")
     await _sleep_to(run, run.now + round(seconds * MICROSECONDS), name)
 
 
@@ -111,7 +123,10 @@ async def sleep_until(when: datetime, *, name: str = "sleep") -> None:
             f"sleep_until needs a datetime with a time zone, not {when!r}: without one it means another moment on another "
             "machine. Write for example datetime(2030, 1, 1, tzinfo=timezone.utc)."
         )
-    await _sleep_to(run, _microseconds(when), name)
+    at = _microseconds(when)
+    if at > limits.NEVER:
+        raise BadArgument(f"sleep_until takes moments up to the end of the year 9999 in UTC, not {when!r}.")
+    await _sleep_to(run, at, name)
 
 
 async def _sleep_to(run: Run, at: int, name: str) -> None:
@@ -119,7 +134,7 @@ async def _sleep_to(run: Run, at: int, name: str) -> None:
         return
     future = RunFuture(run.loop)
     timer = run.ask_timer(name, at, lambda: future.done() or future.set_result(None), 3)
-    future.on_cancel = lambda: run.withdraw(timer)
+    future.operation = timer
     await future
 
 
@@ -163,7 +178,9 @@ def event_spec(type_: type) -> EventSpec:
 @overload
 async def receive(a: type[A], /, *, timeout: Duration | None = None, name: str = "receive") -> A: ...
 @overload
-async def receive(a: type[A], b: type[B], /, *, timeout: Duration | None = None, name: str = "receive") -> A | B: ...
+async def receive(
+    a: type[A], b: type[B], /, *, timeout: Duration | None = None, name: str = "receive"
+) -> A | B: ...
 @overload
 async def receive(
     a: type[A], b: type[B], c: type[C], /, *, timeout: Duration | None = None, name: str = "receive"
@@ -188,7 +205,7 @@ async def receive(*types: type[Any], timeout: Duration | None = None, name: str 
     operation, future = run.ask_receive(EventTypes({spec.name: spec for spec in specs}), name, caller_site())
     if timeout is None:
         return await future
-    seconds = max(0.0, seconds_of(timeout, "the timeout of a receive"))
+    seconds = positive_seconds_of(timeout, "the timeout of a receive")
 
     def give_up() -> None:
         if not future.done():
@@ -210,24 +227,31 @@ async def send(run_id: str, event: Any, *, key: str | None = None, name: str = "
     run = current_run("send")
     spec = event_spec(type(event))
     data = spec.codec.encode(event, f"the event {spec.name!r}")
-    await run.ask_send(check_run_id(run_id, allow_children=True), spec.name, data, key, False, name, caller_site())
+    target = check_run_id(run_id, allow_children=True)
+    await run.ask_send(target, spec.name, data, check_key(key), False, name, caller_site())
 
 
 async def cancel(run_id: str, reason: str = "", *, name: str = "cancel") -> bool:
     """Ask another run to cancel. False if there was nothing to cancel (unknown, or already ended)."""
     run = current_run("cancel")
     target = check_run_id(run_id, allow_children=True)
-    return bool(await run.ask_send(target, "cancel", reason.encode(), None, True, name, caller_site()))
+    data = check_reason(reason).encode()
+    return bool(await run.ask_send(target, "cancel", data, None, True, name, caller_site()))
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
     """Refuse ids that could not be stored, shown or told apart."""
-    rule = f"A run id is 1 to {limits.RUN_ID_BYTES_MAX} bytes of text without control characters or outer spaces"
+    rule = (
+        f"A run id is 1 to {limits.RUN_ID_BYTES_MAX} bytes of text without control characters or outer spaces"
+    )
     if not isinstance(run_id, str):
         raise BadArgument(f"a run id is text, not {type(run_id).__name__}. {rule}.")
     if not run_id or run_id != run_id.strip() or run_id in {".", ".."}:
         raise BadArgument(f"{run_id!r} cannot be a run id. {rule}.")
-    if any(ord(character) < 32 or ord(character) == 127 for character in run_id):
+    if _CONTROL.search(run_id):
         raise BadArgument(f"{run_id!r} holds a control character. {rule}.")
     try:
         size = len(run_id.encode())
@@ -238,6 +262,21 @@ def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
     if "/" in run_id and not allow_children:
         raise BadArgument(f"{run_id!r} cannot be a run id: '/' marks the children of a run. {rule}.")
     return run_id
+
+
+def check_key(key: str | None) -> str | None:
+    """The key by which an event is told from its repeats."""
+    if key is not None:
+        if not isinstance(key, str) or not key or "\0" in key or len(key) > limits.RUN_ID_BYTES_MAX:
+            raise BadArgument(f"key is 1 to {limits.RUN_ID_BYTES_MAX} characters of text without NUL, not {key!r:.60}.")
+    return key
+
+
+def check_reason(reason: str) -> str:
+    """Why somebody ends a run: a line for people."""
+    if not isinstance(reason, str) or len(reason) > limits.ERROR_MESSAGE_CHARS_MAX:
+        raise BadArgument(f"a reason is text of at most {limits.ERROR_MESSAGE_CHARS_MAX} characters, not {reason!r:.60}.")
+    return reason
 
 
 # -- children ----------------------------------------------------------------------------------------------
@@ -287,11 +326,14 @@ async def start_child_run(
     if child_id is not None:
         check_run_id(child_id)
     operation = run.ask_child(spec, data, child_id, detach, site)
+    operation.awaits_start = True
     await operation.started
     return ChildHandle(run, operation)
 
 
-async def continue_run_as(spec: WorkflowSpec | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+async def continue_run_as(
+    spec: WorkflowSpec | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> NoReturn:
     """`await continue_as(...)`: the code stops here; nothing after it runs, `except` blocks included."""
     run = current_run("continue_as")
     target = spec if spec is not None else run.latest(run.spec.name)
@@ -338,7 +380,13 @@ def info() -> Info:
     """Facts about the current run. `is_replaying` is for metrics and prints, never for decisions."""
     run = current_run("info")
     return Info(
-        run.id, run.generation, run.spec.name, run.spec.version, run.parent_id, run.replaying, run.cancel_requested
+        run.id,
+        run.generation,
+        run.spec.name,
+        run.spec.version,
+        run.parent_id,
+        run.replaying,
+        run.cancel_requested,
     )
 
 
@@ -360,6 +408,7 @@ class State(MutableMapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         if not isinstance(key, str):
             raise BadArgument(f"the keys of `state` are text, not {type(key).__name__}.")
+        current_run("state").check_state(key, value)
         self._data()[key] = value
 
     def __delitem__(self, key: str) -> None:
@@ -373,7 +422,9 @@ class State(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         run = running_run()
-        return f"<state of {run.id!r}: {run.state!r}>" if run is not None else "<state: only in workflow code>"
+        return (
+            f"<state of {run.id!r}: {run.state!r}>" if run is not None else "<state: only in workflow code>"
+        )
 
 
 state = State()

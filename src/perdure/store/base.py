@@ -37,6 +37,8 @@ RunKey: TypeAlias = int
 
 
 class Status(StrEnum):
+    """Where a run stands. The last three are terminal: nothing changes them any more."""
+
     PENDING = "pending"
     RUNNING = "running"
     WAITING = "waiting"
@@ -190,7 +192,7 @@ class Turn(Struct, frozen=True):
     wake_at: int | None
     at: int
     frontier: bytes | None = None
-    #: Inbox items taken by this turn.
+    #: Inbox items taken by this turn. All must be there: an item can be taken once.
     consumed: Sequence[int] = ()
     #: None leaves what is stored.
     custom_status: bytes | None = None
@@ -364,14 +366,20 @@ class Store(Protocol):
         ...
 
     async def reap(self, worker_id: str, at: int) -> int:
-        """Free the runs of dead workers, and count a recovery for each that was not waiting. Returns how many."""
+        """Free the runs of dead workers; those that were not waiting are due at once. Returns how many."""
         ...
 
-    async def claim(self, worker_id: str, at: int, limit: int) -> Sequence[RunRow]:
+    async def claim(self, worker_id: str, at: int, limit: int, suspects_max: int = 1) -> Sequence[RunRow]:
         """Take up to `limit` claimable runs that are due, oldest first: owner set, epoch + 1, recoveries + 1.
 
-        A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come.
+        A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come. Suspects, whose
+        last claim ended in the death of the worker (recoveries > 0), do not count among them: of those up to
+        `suspects_max` are taken besides.
         """
+        ...
+
+    async def held(self, worker_id: str) -> Mapping[RunKey, int]:
+        """The open runs of a worker and their epochs: what to compare with when the answer of a claim got lost."""
         ...
 
     async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:

@@ -1,0 +1,95 @@
+"""What every command shares: its options, and one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from perdure.cli.exits import ExitCode, ended
+from perdure.cli.output import complain, print_json
+from perdure.cli.text import lines
+from perdure.errors import PerdureError, RunCancelled, RunFailed, RunNotFound, RunParked
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_STORE = "perdure.db"
+
+
+def store_option(function: F) -> F:
+    return click.option(
+        "--store",
+        metavar="URL",
+        envvar="PERDURE_STORE",
+        default=DEFAULT_STORE,
+        show_default=True,
+        show_envvar=True,
+        help="The store: a path, or sqlite:///path.",
+    )(function)
+
+
+def app_option(function: F) -> F:
+    return click.option(
+        "--app",
+        "apps",
+        metavar="MODULE[:ATTR]|FILE.py",
+        multiple=True,
+        callback=_with_environment,
+        help="Import workflows from here; may be repeated.  [env var: PERDURE_APP, separated by commas]",
+    )(function)
+
+
+def _with_environment(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return value or tuple(one.strip() for one in os.environ.get("PERDURE_APP", "").split(",") if one.strip())
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout.")(function)
+
+
+def run_id_argument(function: F) -> F:
+    return click.argument("run_id", metavar="ID")(function)
+
+
+def durable(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async command, and turn what perdure raises into one line and an exit code."""
+
+    @functools.wraps(function)
+    def command(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            asyncio.run(function(*args, **kwargs))
+        except PerdureError as error:
+            report(error, as_json=bool(kwargs.get("as_json")))
+            raise ended(exit_code(error)) from None
+
+    return command
+
+
+def exit_code(error: PerdureError) -> ExitCode:
+    match error:
+        case RunNotFound():
+            return ExitCode.NOT_FOUND
+        case RunFailed() | RunCancelled() | RunParked():
+            return ExitCode.RUN_ENDED_BADLY
+        case _:
+            return ExitCode.ERROR
+
+
+def report(error: PerdureError, *, as_json: bool) -> None:
+    """`ErrorName: message [P-xxx]` on stderr, or one JSON document on stdout. Never a traceback."""
+    name = type(error).__name__
+    if as_json:
+        print_json({"error": name, "message": error.message, "code": error.code})
+    else:
+        complain(lines(f"{name}: {error}"))
+
+
+def read_argument(text: str) -> str:
+    """`-` reads standard input, so that long or secret data need not stand on the command line."""
+    return sys.stdin.read() if text == "-" else text

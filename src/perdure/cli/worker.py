@@ -1,0 +1,96 @@
+"""`perdure worker`: runs workflows until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from types import FrameType
+
+import click
+
+from perdure import limits
+from perdure.authoring.registry import registry
+from perdure.cli import logs
+from perdure.cli.apps import import_apps
+from perdure.cli.command import app_option, durable, json_option, store_option
+from perdure.cli.exits import ExitCode, ended
+from perdure.cli.session import find_store, store_name
+from perdure.engine.engine import Engine
+
+#: On top of the grace: what `close` may take to store the last results, before the process ends anyway.
+_LEAVING_SECONDS_MAX = 15.0
+
+
+class StopSignals:
+    """SIGTERM and SIGINT: the first asks to stop, the second ends the process now.
+
+    Plain handlers rather than `loop.add_signal_handler`: those wait for the loop, and a step that blocks it is
+    just when somebody sends the second signal.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asked: asyncio.Future[int] = self._loop.create_future()
+        self._received_one = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._received)
+
+    def _received(self, number: int, _: FrameType | None) -> None:
+        if self._received_one:
+            os._exit(128 + number)  # no cleanup: what is not stored yet is recovered by the next worker
+        self._received_one = True
+        self._loop.call_soon_threadsafe(self._asked.set_result, number)
+
+    async def wait(self) -> int:
+        return await self._asked
+
+
+@click.command()
+@store_option
+@app_option
+@click.option(
+    "--grace", default=limits.SHUTDOWN_GRACE_SECONDS_DEFAULT, show_default=True, type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="What running steps get to finish after the first signal.",
+)  # fmt: skip
+@click.option("--name", help="A label for people.  [default: host and pid]")
+@click.option("-v", "--verbose", is_flag=True, help="Also log what only developers of perdure read.")
+@json_option
+@durable
+async def worker(
+    store: str, apps: tuple[str, ...], grace: float, name: str | None, verbose: bool, as_json: bool
+) -> None:
+    """Run workflows until SIGTERM or SIGINT.
+
+    The first signal drains: nothing new begins, running steps get --grace to finish, runs are given back.
+    Then the exit code is 0 after SIGTERM and 130 after SIGINT. A second signal ends the process at once
+    (143 or 130); nothing recorded is lost. With --json: one JSON document a line.
+    """
+    log = logs.configure(as_json=as_json, verbose=verbose)
+    import_apps(apps)
+    workflows = sorted(registry.workflow_names())
+    if not workflows:
+        raise click.UsageError("a worker needs workflows: --app module, --app file.py, or PERDURE_APP.")
+    signals = StopSignals()
+    engine = Engine(find_store(store, create=True), name=name)
+    await engine.open()
+    log("ready", pid=os.getpid(), store=store_name(engine._store), workflows=workflows)
+    number = await signals.wait()
+    log("draining", signal=signal.Signals(number).name, grace_seconds=grace)
+    if not await _close(engine, grace):
+        log("gave up", detail="the store did not answer; the next worker recovers what was not stored")
+        os._exit(ExitCode.ERROR)
+    log("stopped")
+    if number == signal.SIGINT:
+        raise ended(ExitCode.INTERRUPTED)
+
+
+async def _close(engine: Engine, grace: float) -> bool:
+    """Bounded, whatever the store does (FAULTS O17)."""
+    try:
+        async with asyncio.timeout(3 * grace + _LEAVING_SECONDS_MAX):
+            await engine.close(grace)
+    except TimeoutError:
+        return False
+    return True

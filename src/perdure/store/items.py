@@ -1,0 +1,70 @@
+"""Inbox items that have one fixed form: the end of a child, and a request to cancel.
+
+Stores make them themselves when a run is terminated from outside; the engine makes the same ones in its turns
+and reads both. Keeping the form here lets `terminate` work without a worker and without reading a payload.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from perdure.kernel.journal import ABSENT, Cancelled, Fault, Record, Row, to_row
+from perdure.store.base import ItemKind, NewItem, ParentLink
+
+#: The `type` of every `ItemKind.CANCEL` item; its data is the reason, as plain text.
+CANCEL_TYPE: Final = "cancel"
+#: The `type` of every `ItemKind.CHILD` item; its data is a `ChildNotice`.
+CHILD_TYPE: Final = "child"
+
+
+class ChildNotice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a parent hears about the end of its child. Exactly one of the last three is set.
+
+    `generation` is the parent's when it started the child. After `continue_as` nobody waits for it any more,
+    so the parent's engine drops a notice of another generation.
+    """
+
+    child_id: str
+    generation: int
+    location: str
+    value: Raw = ABSENT
+    error: Fault | None = None
+    cancelled: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(ChildNotice).decode
+
+
+def child_item(notice: ChildNotice, at: int) -> NewItem:
+    return NewItem(kind=ItemKind.CHILD, type=CHILD_TYPE, data=_encode(notice), sent_at=at)
+
+
+def read_child_item(data: bytes) -> ChildNotice:
+    return _decode(data)
+
+
+def cancel_item(reason: str, at: int) -> NewItem:
+    return NewItem(kind=ItemKind.CANCEL, type=CANCEL_TYPE, data=reason.encode(), sent_at=at)
+
+
+# -- what `terminate` writes -----------------------------------------------------------------------------
+
+
+def terminated_row(seq: int, at: int, reason: str) -> Row:
+    """The last record of a run that was ended from outside."""
+    return to_row(Record(seq, at, "", Cancelled(reason=reason, terminated=True)))
+
+
+def terminated_notice(parent: ParentLink, run_id: str, reason: str, at: int) -> NewItem:
+    """What the parent of a terminated run hears."""
+    return child_item(ChildNotice(run_id, parent.generation, parent.location, cancelled=reason), at)
+
+
+def orphaned_cancel(parent_id: str, reason: str, at: int) -> NewItem:
+    """What the open children of a terminated run are asked."""
+    text = f"its parent {parent_id!r} was terminated"
+    return cancel_item(f"{text}: {reason}" if reason else text, at)

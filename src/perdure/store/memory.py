@@ -1,0 +1,591 @@
+"""`MemoryStore`: the reference store. Plain dicts, nothing durable; what it does is what every store must do.
+
+Who uses it: tests, `Engine(":memory:")`, and the simulator as its oracle. Several engines of one event loop
+may share an instance. Every change happens between two awaits, so each call is atomic without a lock.
+
+Process death is simulated: a registered worker is alive until `unregister_worker` or `kill_worker`. Closing
+erases nothing, so a test can "restart" on the same instance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perdure.kernel.journal import Row
+from perdure.limits import AT_ONCE, NEVER
+from perdure.store import items, refusals
+from perdure.store.base import (
+    CLAIMABLE,
+    Appended,
+    CommitResult,
+    Committed,
+    Created,
+    Delivery,
+    Entry,
+    Existing,
+    InboxItem,
+    ItemKind,
+    Loaded,
+    NewItem,
+    NewRun,
+    News,
+    NextGeneration,
+    ParentLink,
+    Release,
+    RunFilter,
+    RunKey,
+    RunRow,
+    Send,
+    Spawn,
+    Status,
+    Turn,
+    WorkerInfo,
+)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Everything about one run. `ready_at` only matters while nobody owns it."""
+
+    key: RunKey
+    id: str
+    workflow: str
+    version: str
+    input_digest: bytes
+    created_at: int
+    updated_at: int
+    ready_at: int
+    owner: str | None
+    epoch: int
+    status: Status
+    parent: ParentLink | None
+    journal: dict[int, list[Row]]
+    generation: int = 1
+    next_seq: int = 2
+    wake_at: int | None = None
+    finished_at: int | None = None
+    recoveries: int = 0
+    cancel_requested: bool = False
+    frontier: bytes | None = None
+    reason: str | None = None
+    custom_status: bytes | None = None
+    state: bytes | None = None
+    inbox: dict[int, InboxItem] = field(default_factory=dict[int, InboxItem])
+    unread: Counter[str] = field(default_factory=Counter[str])
+    dedup: set[str] = field(default_factory=set[str])
+
+    def row(self) -> RunRow:
+        return RunRow(
+            key=self.key,
+            id=self.id,
+            generation=self.generation,
+            workflow=self.workflow,
+            version=self.version,
+            status=self.status,
+            epoch=self.epoch,
+            owner=self.owner,
+            next_seq=self.next_seq,
+            wake_at=self.wake_at,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            finished_at=self.finished_at,
+            recoveries=self.recoveries,
+            input_digest=self.input_digest,
+            parent=self.parent,
+            cancel_requested=self.cancel_requested,
+            frontier=self.frontier,
+            reason=self.reason,
+            custom_status=self.custom_status,
+            state=self.state,
+        )
+
+    def accepts(self, turn: Turn) -> bool:
+        return (
+            self.epoch == turn.epoch
+            and self.generation == turn.generation
+            and self.next_seq == turn.expected_seq
+            and self.status in CLAIMABLE
+        )
+
+
+class MemoryStore:
+    """See the module docstring; the methods are described in `perdure.store.base.Store`."""
+
+    def __init__(self) -> None:
+        self._runs: dict[RunKey, _Run] = {}
+        self._by_id: dict[str, _Run] = {}
+        #: Claimable runs that nobody owns.
+        self._unowned: dict[RunKey, _Run] = {}
+        #: Runs that were terminated while a worker held them, until it lets go.
+        self._ended: set[RunKey] = set()
+        self._children: dict[RunKey, list[_Run]] = {}
+        self._workers: dict[str, WorkerInfo] = {}
+        self._dead: set[str] = set()
+        #: Unread items of all runs, oldest first: what `news` looks through from its end.
+        self._arrivals: dict[int, RunKey] = {}
+        #: The first item gets 2, because 0 means "from now on" to `news` and a cursor must differ from it.
+        self._last_item = 1
+        self._watchers: dict[int, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
+        self._last_watcher = 0
+        self._hinted: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore with {len(self._runs)} runs>"
+
+    async def open(self) -> None:
+        """Nothing to prepare."""
+
+    async def close(self) -> None:
+        """Nothing to free: what was stored stays, for the next `open`."""
+
+    def kill_worker(self, worker_id: str) -> None:
+        """Pretend that the worker's process died: the next `reap` by somebody else frees its runs."""
+        self._dead.add(worker_id)
+        self._hint()
+
+    # -- clients -----------------------------------------------------------------------------------------
+
+    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
+        if turn is not None:
+            refusals.check_first_turn(turn)
+        if (existing := self._by_id.get(new.id)) is not None:
+            return Existing(row=existing.row())
+        run = self._insert(new, new.parent)
+        committed = self._accept(run, turn) if turn is not None else None
+        self._hint()
+        return Created(key=run.key, epoch=1 if new.owner is not None else 0, committed=committed)
+
+    async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:
+        run = self._find(run_id)
+        match self._offer(run, item, pending_max):
+            case "finished":
+                raise refusals.finished(run_id, run.status)
+            case "full":
+                raise refusals.inbox_full(run_id, item.type, pending_max)
+            case "":
+                return Appended(delivery=None)
+            case Delivery() as delivery:
+                self._hint()
+                return Appended(delivery=delivery)
+            case reason:
+                raise AssertionError(reason)
+
+    async def request_cancel(self, run_id: str, item: NewItem) -> Delivery | None:
+        outcome = self._offer(self._find(run_id), item, 0)
+        self._hint()
+        return outcome if isinstance(outcome, Delivery) else None
+
+    async def terminate(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        run = self._find(run_id)
+        if run.status.terminal:
+            return None
+        at = max(at, run.updated_at)  # records of one run never go back in time
+        run.journal[run.generation].append(items.terminated_row(run.next_seq, at, reason))
+        run.next_seq += 1
+        run.epoch += 1
+        # The owner stays on the row, so that `news(...).ended` can tell it; its `release` clears it.
+        owner = run.owner
+        self._finish(run, Status.CANCELLED, at)
+        if owner is not None:
+            run.owner = owner
+            self._ended.add(run.key)
+        run.frontier = run.reason = None
+        deliveries = (
+            list(self._tell_parent(run, items.terminated_notice(run.parent, run.id, reason, at)))
+            if run.parent
+            else []
+        )
+        for child in self._children.get(run.key, ()):
+            asked = self._offer(child, items.orphaned_cancel(run.id, reason, at), 0)
+            deliveries += [asked] if isinstance(asked, Delivery) else []
+        self._hint()
+        return deliveries
+
+    async def resume(self, run_id: str, at: int) -> bool:
+        run = self._find(run_id)
+        if run.status is not Status.PARKED:
+            return False
+        run.status, run.ready_at, run.recoveries, run.reason, run.updated_at = Status.PENDING, AT_ONCE, 0, None, at
+        self._unowned[run.key] = run
+        self._hint()
+        return True
+
+    # -- workers -----------------------------------------------------------------------------------------
+
+    async def register_worker(self, worker: WorkerInfo) -> None:
+        self._workers[worker.id] = worker
+
+    async def unregister_worker(self, worker_id: str, at: int) -> None:
+        self._workers.pop(worker_id, None)
+        for run in self._runs.values():
+            if run.owner == worker_id:
+                run.recoveries = 0  # it left in order: that is no recovery
+        self._free({worker_id})
+        self._hint()
+
+    async def renew(self, worker_id: str, at: int) -> None:
+        """Workers live until they are killed."""
+
+    async def reap(self, worker_id: str, at: int) -> int:
+        dead = self._dead - {worker_id}
+        for each in dead:
+            self._workers.pop(each, None)
+        owners = {run.owner for run in self._runs.values() if run.owner is not None}
+        return self._free(dead | (owners - self._workers.keys() - {worker_id}))
+
+    async def claim(self, worker_id: str, at: int, limit: int, suspects_max: int = 1) -> Sequence[RunRow]:
+        due = [run for run in self._unowned.values() if run.ready_at <= at]
+        chosen = _first(limit, (run for run in due if not run.recoveries))
+        chosen += _first(suspects_max, (run for run in due if run.recoveries))
+        for run in chosen:
+            del self._unowned[run.key]
+            run.owner = worker_id
+            run.epoch += 1
+            run.recoveries += 1
+            if run.status is Status.PENDING:
+                run.status = Status.RUNNING
+        return [run.row() for run in chosen]
+
+    async def held(self, worker_id: str) -> Mapping[RunKey, int]:
+        """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
+        return {
+            run.key: run.epoch
+            for run in self._runs.values()
+            if run.owner == worker_id and not run.status.terminal
+        }
+
+    async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
+        runs = [run for key in keys if (run := self._runs.get(key)) is not None]
+        return [
+            Loaded(run=run.row(), rows=list(run.journal[run.generation]), inbox=list(run.inbox.values()))
+            for run in runs
+        ]
+
+    def commit(self, turns: Sequence[Turn]) -> asyncio.Future[Sequence[CommitResult]]:
+        future: asyncio.Future[Sequence[CommitResult]] = asyncio.get_running_loop().create_future()
+        future.set_result([self._commit(turn) for turn in turns])
+        return future
+
+    async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
+        for each in releases:
+            run = self._runs.get(each.key)
+            if run is None or run.owner != worker_id:
+                continue
+            if run.status.terminal:
+                self._forget_owner(run)  # terminated from outside: the owner has seen it
+            elif run.epoch == each.epoch:
+                # Looked at in the same change that gives the run up: an event that arrived after the
+                # worker's last look would otherwise sleep until `ready_at` (tests/stores/test_release.py).
+                newer = any(item_id > each.seen_item for item_id in run.inbox)
+                self._disown(run, AT_ONCE if newer else each.ready_at)
+                run.recoveries, run.reason = 0, each.reason
+        self._hint()
+
+    async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
+        run = self._runs.get(key)
+        if run is None or run.epoch != epoch:
+            return False
+        if run.status in CLAIMABLE:
+            run.status, run.owner, run.reason, run.updated_at = Status.PARKED, None, reason, at
+            self._unowned.pop(key, None)
+            self._hint()
+            return True
+        return (
+            run.status is Status.PARKED and run.reason == reason
+        )  # the same call again, after a lost answer
+
+    async def news(self, worker_id: str, cursor: int) -> News:
+        fresh: list[Delivery] = []
+        for item_id in reversed(self._arrivals) if cursor else ():
+            if item_id <= cursor:
+                break
+            run = self._runs[self._arrivals[item_id]]
+            if run.owner == worker_id:
+                fresh.append(Delivery(run.key, worker_id, run.inbox[item_id]))
+        ended = [key for key in self._ended if self._runs[key].owner == worker_id]
+        return News(cursor=self._last_item, items=fresh[::-1], ended=ended)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._last_watcher += 1
+        number = self._last_watcher
+        self._watchers[number] = (asyncio.get_running_loop(), callback)
+
+        def stop() -> None:
+            self._watchers.pop(number, None)
+
+        return stop
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunRow | None:
+        run = self._by_id.get(run_id)
+        return None if run is None else run.row()
+
+    async def list_runs(self, where: RunFilter, limit: int, before: RunKey | None = None) -> Sequence[RunRow]:
+        found: list[RunRow] = []
+        for run in reversed(self._runs.values()):
+            if len(found) >= limit:
+                break
+            if (before is None or run.key < before) and _matches(run, where):
+                found.append(run.row())
+        return found
+
+    async def count_runs(self) -> Mapping[Status, int]:
+        return dict(Counter(run.status for run in self._runs.values()))
+
+    async def journal(
+        self, key: RunKey, generation: int, after_seq: int = 0, limit: int | None = None
+    ) -> Sequence[Row]:
+        run = self._runs.get(key)
+        rows = run.journal.get(generation, []) if run is not None else []
+        return [row for row in rows if row.seq > after_seq][:limit]
+
+    async def inbox(self, key: RunKey, limit: int) -> Sequence[InboxItem]:
+        run = self._runs.get(key)
+        return list(run.inbox.values())[:limit] if run is not None else []
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return list(self._workers.values())
+
+    # -- a turn ------------------------------------------------------------------------------------------
+
+    def _commit(self, turn: Turn) -> CommitResult:
+        run = self._runs.get(turn.key)
+        if run is None:
+            return refusals.GONE
+        # An item that is gone was taken before: by this turn if it comes again, else by another worker.
+        if run.accepts(turn) and all(item in run.inbox for item in turn.consumed):
+            return self._accept(run, turn)
+        repeated = self._recognise(run, turn)
+        if repeated is not None:
+            return repeated
+        return refusals.rejected(turn, run.epoch, run.generation, run.next_seq, run.status)
+
+    def _accept(self, run: _Run, turn: Turn) -> Committed:
+        journal = run.journal[run.generation]
+        run.next_seq += len(turn.entries)
+        run.status, run.wake_at, run.updated_at, run.frontier = (
+            turn.status,
+            turn.wake_at,
+            turn.at,
+            turn.frontier,
+        )
+        run.recoveries, run.reason = 0, None
+        if turn.custom_status is not None:
+            run.custom_status = turn.custom_status
+        if turn.state is not None:
+            run.state = turn.state
+        if turn.status.terminal:
+            self._finish(run, turn.status, turn.at)
+        for item_id in turn.consumed:
+            if (item := run.inbox.pop(item_id, None)) is not None:
+                run.unread[item.type] -= item.kind is ItemKind.EVENT
+                del self._arrivals[item_id]
+        effects: list[Row] = []
+        deliveries: list[Delivery] = []
+        spawned: dict[str, RunKey] = {}
+        for entry in turn.entries:
+            row = self._apply(run, entry, turn.pending_max, deliveries, spawned)
+            journal.append(row)
+            if entry.effect is not None:
+                effects.append(row)
+        if turn.continued is not None:
+            self._continue(run, turn.continued)
+        if turn.notice is not None:
+            deliveries += self._tell_parent(run, turn.notice)
+        if deliveries or spawned or run.finished_at is not None or turn.custom_status is not None:
+            self._hint()
+        return Committed(effects=effects, deliveries=deliveries, spawned=spawned)
+
+    def _apply(
+        self,
+        run: _Run,
+        entry: Entry,
+        pending_max: int,
+        deliveries: list[Delivery],
+        spawned: dict[str, RunKey],
+    ) -> Row:
+        """Carry out an entry's effect and choose the row that tells how it went."""
+        match entry.effect:
+            case None:
+                return entry.row
+            case Send(target=target, item=item, refused=refused):
+                receiver = self._by_id.get(target)
+                outcome = "not_found" if receiver is None else self._offer(receiver, item, pending_max)
+                if isinstance(outcome, Delivery):
+                    deliveries.append(outcome)
+                    return entry.row
+                return refused[outcome] if outcome else entry.row
+            case Spawn(new=new, refused=refused):
+                # Whoever wrote the first turn of a run did not know its key yet, so it is filled in here.
+                link = new.parent and ParentLink(
+                    key=run.key, generation=new.parent.generation, location=new.parent.location
+                )
+                child = self._by_id.get(new.id)
+                if child is None:
+                    child = self._insert(new, link)
+                elif link is None or (child.parent, child.input_digest, child.workflow) != (
+                    link,
+                    new.input_digest,
+                    new.workflow,
+                ):
+                    return refused["conflict"]
+                spawned[new.id] = child.key
+                return entry.row
+
+    def _recognise(self, run: _Run, turn: Turn) -> Committed | None:
+        """Answer a turn that an earlier call had already made durable ("raised but committed", law 6)."""
+        generation = turn.generation + (turn.continued is not None)
+        if not turn.entries or run.epoch != turn.epoch or run.generation != generation:
+            return None
+        start = turn.expected_seq - 1
+        stored = run.journal[turn.generation][start : start + len(turn.entries)]
+        if len(stored) != len(turn.entries):
+            return None
+        effects: list[Row] = []
+        spawned: dict[str, RunKey] = {}
+        for entry, row in zip(turn.entries, stored, strict=True):
+            effect = entry.effect
+            if row != entry.row and (effect is None or row not in effect.refused.values()):
+                return None
+            if effect is not None:
+                effects.append(row)
+            if isinstance(effect, Spawn) and row == entry.row:
+                spawned[effect.new.id] = self._by_id[effect.new.id].key
+        return Committed(effects=effects, spawned=spawned, repeated=True)
+
+    def _continue(self, run: _Run, following: NextGeneration) -> None:
+        run.generation += 1
+        run.journal[run.generation] = [following.started]
+        run.next_seq = 2
+        run.workflow, run.version = following.workflow, following.version
+
+    # -- parts -------------------------------------------------------------------------------------------
+
+    def _find(self, run_id: str) -> _Run:
+        run = self._by_id.get(run_id)
+        if run is None:
+            raise refusals.not_found(run_id)
+        return run
+
+    def _insert(self, new: NewRun, parent: ParentLink | None) -> _Run:
+        run = _Run(
+            key=len(self._runs) + 1,
+            id=new.id,
+            workflow=new.workflow,
+            version=new.version,
+            input_digest=new.input_digest,
+            created_at=new.created_at,
+            updated_at=new.created_at,
+            ready_at=AT_ONCE,
+            owner=new.owner,
+            epoch=0 if new.owner is None else 1,
+            status=Status.PENDING if new.owner is None else Status.RUNNING,
+            parent=parent,
+            journal={1: [new.started]},
+        )
+        self._runs[run.key] = self._by_id[run.id] = run
+        if run.owner is None:
+            self._unowned[run.key] = run
+        if parent is not None:
+            self._children.setdefault(parent.key, []).append(run)
+        return run
+
+    def _offer(self, run: _Run, item: NewItem, pending_max: int) -> Delivery | str:
+        """Put an item into an inbox. A text is the reason why not; the empty one: had it before."""
+        # Before anything else: the repeat of a call whose answer got lost must succeed, also if the run has
+        # read the first one and ended since (tests/stores/test_inbox.py).
+        if item.dedup is not None and item.dedup in run.dedup:
+            return ""
+        if run.status.terminal:
+            return "finished"
+        if item.kind is ItemKind.CANCEL:
+            if run.cancel_requested:
+                return ""
+            run.cancel_requested = True
+        elif item.kind is ItemKind.EVENT:
+            if run.unread[item.type] >= pending_max:
+                return "full"
+            run.unread[item.type] += 1
+        if item.dedup is not None:
+            run.dedup.add(item.dedup)
+        self._last_item += 1
+        stored = InboxItem(
+            id=self._last_item, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at
+        )
+        run.inbox[stored.id] = stored
+        self._arrivals[stored.id] = run.key
+        if run.owner is None:
+            run.ready_at = AT_ONCE
+        return Delivery(run.key, run.owner, stored)
+
+    def _tell_parent(self, run: _Run, notice: NewItem) -> Iterator[Delivery]:
+        parent = self._runs.get(run.parent.key) if run.parent is not None else None
+        told = self._offer(parent, notice, 0) if parent is not None else ""
+        if isinstance(told, Delivery):
+            yield told
+
+    def _finish(self, run: _Run, status: Status, at: int) -> None:
+        run.status, run.finished_at, run.updated_at, run.owner, run.wake_at = status, at, at, None, None
+        self._unowned.pop(run.key, None)
+
+    def _forget_owner(self, run: _Run) -> None:
+        run.owner = None
+        self._ended.discard(run.key)
+
+    def _disown(self, run: _Run, ready_at: int) -> None:
+        run.owner = None
+        if run.status is Status.RUNNING:
+            run.status = Status.PENDING  # nobody runs it, and people should see that
+        run.ready_at = ready_at
+        self._unowned[run.key] = run
+
+    def _free(self, owners: set[str]) -> int:
+        """Take the runs of workers that are gone from them, and make them due."""
+        lost = [run for run in self._runs.values() if run.owner in owners]
+        for run in lost:
+            if run.status.terminal:
+                self._forget_owner(run)
+            elif run.status is Status.WAITING and not run.inbox:
+                self._disown(run, NEVER if run.wake_at is None else run.wake_at)
+            else:
+                self._disown(run, AT_ONCE)
+        if lost:
+            self._hint()
+        return len(lost)
+
+    # -- hints -------------------------------------------------------------------------------------------
+
+    def _hint(self) -> None:
+        """Schedule every watcher once, however many changes come before its loop gets to it."""
+        for number, (loop, _) in list(self._watchers.items()):
+            if number in self._hinted:
+                continue
+            self._hinted.add(number)
+            try:
+                loop.call_soon_threadsafe(self._call, number)
+            except RuntimeError:  # its loop is closed: nobody is left to be told
+                self._watchers.pop(number, None)
+
+    def _call(self, number: int) -> None:
+        self._hinted.discard(number)
+        watcher = self._watchers.get(number)
+        if watcher is not None:
+            watcher[1]()
+
+
+def _first(count: int, runs: Iterator[_Run]) -> list[_Run]:
+    return heapq.nsmallest(count, runs, key=lambda run: (run.ready_at, run.key))
+
+
+def _matches(run: _Run, where: RunFilter) -> bool:
+    return (
+        (not where.statuses or run.status in where.statuses)
+        and (where.workflow is None or run.workflow == where.workflow)
+        and (where.id_prefix is None or run.id.startswith(where.id_prefix))
+        and (where.parent_key is None or (run.parent is not None and run.parent.key == where.parent_key))
+    )

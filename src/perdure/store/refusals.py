@@ -1,0 +1,54 @@
+"""Why a store says no, worded once for all stores: errors for clients, reasons for rejected turns."""
+
+from __future__ import annotations
+
+from perdure.errors import BadArgument, InboxFull, RunFinished, RunNotFound
+from perdure.store.base import CLAIMABLE, Rejected, Turn
+
+
+def not_found(run_id: str) -> RunNotFound:
+    return RunNotFound(
+        f"no run has the id {run_id!r}; nothing was written. "
+        "Check the id with `perdure ls`, or start the run first."
+    )
+
+
+def finished(run_id: str, status: str) -> RunFinished:
+    return RunFinished(
+        f"run {run_id!r} has already ended ({status}), so it takes nothing more; nothing was written."
+    )
+
+
+def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
+    return InboxFull(
+        f"run {run_id!r} has {pending_max:,} unread events of type {kind!r}, the most it may hold. "
+        "The event was refused, not dropped: send it again after the run has read some."
+    )
+
+
+def check_first_turn(turn: Turn) -> None:
+    """The turn that comes with `create` starts where every run starts. Raises before anything is written."""
+    if (turn.epoch, turn.generation, turn.expected_seq) != (1, 1, 2):
+        raise BadArgument(
+            "the first turn of a run has epoch 1, generation 1 and starts at record 2; got "
+            f"epoch {turn.epoch}, generation {turn.generation}, record {turn.expected_seq}."
+        )
+
+
+def rejected(turn: Turn, epoch: int, generation: int, next_seq: int, status: str) -> Rejected:
+    """The first thing that does not fit, in the order a person would ask."""
+    if turn.epoch != epoch:
+        return Rejected(
+            reason=f"another worker owns the run: its epoch is {epoch}, the turn has {turn.epoch}"
+        )
+    if turn.generation != generation:
+        return Rejected(reason=f"the run is in generation {generation}, the turn is of {turn.generation}")
+    if turn.expected_seq != next_seq:
+        return Rejected(reason=f"the next record is {next_seq}, the turn starts at {turn.expected_seq}")
+    if status in CLAIMABLE:
+        return Rejected(reason="an inbox item that the turn takes was taken before")
+    return Rejected(reason=f"the run is {status}")
+
+
+#: The run of a turn is gone (deleted), whatever its id is used for now (FAULTS C20, C21).
+GONE = Rejected(reason="the run does not exist any more")

@@ -1,0 +1,145 @@
+"""Changes by clients and workers besides turns. Each function is one job of the writer, one atomic change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perdure.limits import NEVER
+from perdure.store import items, refusals
+from perdure.store.base import (
+    TERMINAL,
+    Appended,
+    Committed,
+    Created,
+    Delivery,
+    Existing,
+    NewItem,
+    NewRun,
+    Release,
+    RunKey,
+    RunRow,
+    Turn,
+    WorkerInfo,
+)
+from perdure.store.sqlite.inbox import (
+    Receiver,
+    find_open_children,
+    find_receiver,
+    find_receiver_by_key,
+    offer,
+)
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.rows import READY_AT, run_row
+from perdure.store.sqlite.session import Session
+from perdure.store.sqlite.turns import add_run, commit_turn
+
+# -- clients ---------------------------------------------------------------------------------------------
+
+
+def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existing:
+    if turn is not None:
+        refusals.check_first_turn(turn)
+    key = add_run(session, new, new.parent)
+    if key is None:
+        return Existing(row=run_row(session.rows(SQL["run_by_id"], (new.id,))[0]))
+    committed = None if turn is None else commit_turn(session, key, turn)
+    if committed is not None and not isinstance(committed, Committed):
+        raise AssertionError(f"a fresh run refused its first turn: {committed.reason}")
+    return Created(key=key, epoch=int(new.owner is not None), committed=committed)
+
+
+def append(session: Session, run_id: str, item: NewItem, pending_max: int) -> Appended:
+    receiver = _existing(session, run_id)
+    outcome = offer(session, receiver, item, pending_max)
+    if isinstance(outcome, Delivery):
+        return Appended(delivery=outcome)
+    if outcome == "finished":
+        raise refusals.finished(run_id, receiver.status)
+    if outcome == "full":
+        raise refusals.inbox_full(run_id, item.type, pending_max)
+    return Appended(delivery=None)
+
+
+def request_cancel(session: Session, run_id: str, item: NewItem) -> Delivery | None:
+    outcome = offer(session, _existing(session, run_id), item)
+    return outcome if isinstance(outcome, Delivery) else None
+
+
+def terminate(session: Session, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+    """Reads and writes no payload, so a run whose payloads cannot be handled any more can still be ended."""
+    found = session.row(SQL["run_by_id"], (run_id,))
+    if found is None:
+        raise refusals.not_found(run_id)
+    run = run_row(found)
+    if run.status in TERMINAL:
+        return None
+    at = max(at, run.updated_at)  # records of one run never go back in time
+    session.execute(SQL["terminate_run"], (at, run.key))
+    session.execute(
+        SQL["add_record"], (run.key, run.generation, *items.terminated_row(run.next_seq, at, reason))
+    )
+    asked = items.orphaned_cancel(run_id, reason, at)
+    told = [offer(session, child, asked) for child in find_open_children(session, run.key)]
+    if run.parent is not None and (parent := find_receiver_by_key(session, run.parent.key)) is not None:
+        told.insert(0, offer(session, parent, items.terminated_notice(run.parent, run_id, reason, at)))
+    return [delivery for delivery in told if isinstance(delivery, Delivery)]
+
+
+def resume(session: Session, run_id: str, at: int) -> bool:
+    _existing(session, run_id)
+    session.execute(SQL["resume_run"], (at, run_id))
+    return session.changes() == 1
+
+
+def _existing(session: Session, run_id: str) -> Receiver:
+    receiver = find_receiver(session, run_id)
+    if receiver is None:
+        raise refusals.not_found(run_id)
+    return receiver
+
+
+# -- workers ---------------------------------------------------------------------------------------------
+
+
+def add_worker(session: Session, worker: WorkerInfo) -> None:
+    session.execute(SQL["add_worker"], (worker.id, worker.name, worker.host, worker.pid, worker.started_at))
+
+
+def remove_workers(session: Session, worker_ids: Iterable[str], died: bool) -> int:
+    """Forget workers and free what they own. Returns how many runs that were."""
+    freed = 0
+    for worker_id in worker_ids:
+        session.execute(SQL["free_runs"], (int(died), NEVER, worker_id))
+        freed += session.changes()
+        session.execute(SQL["remove_worker"], (worker_id,))
+    return freed
+
+
+def claim(session: Session, worker_id: str, at: int, limit: int, suspects_max: int) -> Sequence[RunRow]:
+    claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, 0))
+    if suspects_max:
+        claimed += session.rows(SQL["claim_runs"], (worker_id, at, suspects_max, 1))
+    claimed.sort(key=lambda values: (values[READY_AT], values[0]))  # RETURNING promises no order
+    return [run_row(values) for values in claimed]
+
+
+def release(session: Session, worker_id: str, releases: Sequence[Release]) -> None:
+    session.executemany(
+        SQL["release_run"],
+        [
+            (each.reason, each.seen_item, each.ready_at, each.key, worker_id, each.epoch)
+            for each in releases
+        ],
+    )
+    session.executemany(SQL["let_go"], [(each.key, worker_id) for each in releases])
+
+
+def park(session: Session, key: RunKey, epoch: int, reason: str, at: int) -> bool:
+    session.execute(SQL["park_run"], (reason, at, key, epoch))
+    # The second half recognises the same call again, after a lost answer.
+    return session.changes() == 1 or session.row(SQL["is_parked"], (key, epoch, reason)) is not None
+
+
+def data_version(session: Session) -> int:
+    version: int = session.value(SQL["data_version"])
+    return version

@@ -1,0 +1,76 @@
+"""Putting things into inboxes: the one way in, for clients, turns, parents and children alike."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from perdure.store.base import TERMINAL, Delivery, InboxItem, ItemKind, NewItem, RunKey
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.session import Session
+
+_BY_ID, _BY_KEY, _CHILDREN = SQL["receiver_by_id"], SQL["receiver_by_key"], SQL["open_children"]
+_HAS_DEDUP, _ADD_DEDUP, _IS_FULL = SQL["has_dedup"], SQL["add_dedup"], SQL["is_full"]
+_ADD_ITEM, _WAKE, _MARK_CANCEL = SQL["add_item"], SQL["wake_run"], SQL["mark_cancel"]
+
+
+class Receiver(NamedTuple):
+    """What must be known of a run before something is put into its inbox."""
+
+    key: RunKey
+    id: str
+    status: str
+    owner: str | None
+    cancel_requested: int
+
+
+def find_receiver(session: Session, run_id: str) -> Receiver | None:
+    found = session.row(_BY_ID, (run_id,))
+    return None if found is None else Receiver._make(found)
+
+
+def find_receiver_by_key(session: Session, key: RunKey) -> Receiver | None:
+    found = session.row(_BY_KEY, (key,))
+    return None if found is None else Receiver._make(found)
+
+
+def find_open_children(session: Session, key: RunKey) -> list[Receiver]:
+    return [Receiver._make(found) for found in session.rows(_CHILDREN, (key,))]
+
+
+def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int = 0) -> Delivery | str:
+    """Put an item into an inbox. A text is the reason why not; the empty one: had it before.
+
+    Writes nothing unless it returns a delivery.
+    """
+    key = receiver.key
+    # Before anything else: the repeat of a call whose answer got lost must succeed, also if the run has read
+    # the first one and ended since (tests/stores/test_inbox.py).
+    if item.dedup is not None and session.row(_HAS_DEDUP, (key, item.dedup)) is not None:
+        return ""
+    if receiver.status in TERMINAL:
+        return "finished"
+    if item.kind is ItemKind.CANCEL:
+        if receiver.cancel_requested:
+            return ""
+        session.execute(_MARK_CANCEL, (key,))
+    elif item.kind is ItemKind.EVENT and _is_full(session, key, item.type, pending_max):
+        return "full"
+    return _put(session, receiver, item)
+
+
+def _is_full(session: Session, key: RunKey, kind: str, pending_max: int) -> bool:
+    return pending_max <= 0 or session.row(_IS_FULL, (key, kind, pending_max - 1)) is not None
+
+
+def _put(session: Session, receiver: Receiver, item: NewItem) -> Delivery:
+    key, owner = receiver.key, receiver.owner
+    if item.dedup is not None:
+        session.execute(_ADD_DEDUP, (key, item.dedup))
+    session.execute(_ADD_ITEM, (key, item.kind, item.type, item.data, item.sent_at))
+    item_id = session.connection.last_insert_rowid()
+    if owner is None:
+        # In the transaction that stores the item: a run released a moment ago would sleep on
+        # (tests/stores/test_release.py).
+        session.execute(_WAKE, (key,))
+    stored = InboxItem(id=item_id, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at)
+    return Delivery(key, owner, stored)

@@ -1,0 +1,148 @@
+"""A thread with a queue of jobs and one connection: what the writer and the reader have in common.
+
+A job is a function that gets the session. Its outcome comes back as a plain asyncio future of the loop that
+asked; outcomes of one round are handed over with one wake-up per loop, because waking a loop costs more than
+most jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from perdure.errors import EngineNotOpen
+from perdure.store.sqlite.session import Session, log
+
+
+class Job(NamedTuple):
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+    def resolve(self, result: Any, error: BaseException | None) -> None:
+        """On the loop's thread: hand the outcome to whoever waits for it."""
+        if self.future.done():
+            return  # the caller was cancelled; what it asked for happened all the same
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+
+#: A job's future with its result or its error.
+Outcome: TypeAlias = tuple[Job, Any, BaseException | None]
+
+
+class Lane:
+    """Runs jobs, in order, on its own thread. Subclasses say how a round of jobs is carried out."""
+
+    def __init__(self, name: str, connect: Callable[[], Session], round_jobs_max: int) -> None:
+        self._connect = connect
+        self._round_jobs_max = round_jobs_max
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.session: Session | None = None
+        # A daemon: an interpreter that exits without `close` must not hang (FAULTS O25). What was not
+        # committed by then was not acknowledged either.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, function: Callable[..., Any], arguments: Sequence[Any]) -> asyncio.Future[Any]:
+        """Queue a job. Only from a coroutine: the future belongs to the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queue.put(Job(function, arguments, future, loop))
+        return future
+
+    async def stop(self) -> None:
+        """Finish what was queued, then free the connection and the thread."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def carry_out(self, jobs: list[Job]) -> list[Outcome]:
+        """One round. Must give an outcome for every job, and raise nothing."""
+        raise NotImplementedError
+
+    def after_round(self) -> None:
+        """Called on the thread after each round, when its outcomes are on their way."""
+
+    def finish(self) -> None:
+        """Called once on the thread, after the last round."""
+
+    def ready(self) -> Session:
+        """The connection, opened again if the last one broke."""
+        if self.session is None:
+            self.adopt(self._connect())
+        if self.session is None:
+            raise AssertionError("a lane that adopts a session has it")
+        return self.session
+
+    def adopt(self, session: Session) -> None:
+        """Use this connection from now on."""
+        self.session = session
+
+    def drop(self) -> None:
+        """Forget a connection that cannot be trusted."""
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+    # -- on the thread -----------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        open_for_jobs = True
+        while open_for_jobs:
+            jobs, open_for_jobs = self._gather()
+            if jobs:
+                _settle(self.carry_out(jobs))
+                self.after_round()
+        self.finish()
+        self.drop()
+        self._refuse_the_rest()
+
+    def _gather(self) -> tuple[list[Job], bool]:
+        """Wait for a job, then take along everything else that is there already."""
+        jobs: list[Job] = []
+        get = self._queue.get
+        job = get()
+        try:
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) >= self._round_jobs_max:
+                    return jobs, True
+                job = get(False)
+        except queue.Empty:
+            return jobs, True
+        return jobs, False
+
+    def _refuse_the_rest(self) -> None:
+        """Jobs that slipped in behind `stop` from another thread: say so, rather than never answer."""
+        late: list[Outcome] = []
+        try:
+            while True:
+                job = self._queue.get(False)
+                if job is not None:
+                    late.append((job, None, EngineNotOpen("the store is closed. Open it again first.")))
+        except queue.Empty:
+            _settle(late)
+
+
+def _settle(outcomes: list[Outcome]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome[0].loop, []).append(outcome)
+    for loop, its in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, its)
+        except RuntimeError:
+            log.debug("an event loop was closed before %d answers reached it", len(its))
+
+
+def _resolve(outcomes: list[Outcome]) -> None:
+    for job, result, error in outcomes:
+        job.resolve(result, error)

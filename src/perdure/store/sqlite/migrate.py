@@ -1,0 +1,60 @@
+"""Brings a file to the current schema, or says why it cannot be used.
+
+Migrations are the numbered files in `migrations/`, each ending with its own `PRAGMA user_version`. They run
+in one transaction, taken before the version is read for good: of ten processes that start at once, one
+migrates and nine find nothing left to do (tests/stores/test_sqlite_migrations.py). A process that dies in the
+middle leaves the old schema.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from perdure.errors import SchemaTooNew, StoreUnusable
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.session import Session, use_wal
+
+#: "prdu" as a big-endian number; set by the first migration.
+APPLICATION_ID: Final = int.from_bytes(b"prdu", "big")
+
+MIGRATIONS: Final = tuple(
+    path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "migrations").glob("*.sql"))
+)
+
+
+def migrate(session: Session, path: str) -> None:
+    """Make the schema current. Raises `StoreUnusable` or `SchemaTooNew` before anything is changed."""
+    version = _recognise(session, path)
+    use_wal(session)
+    if version < len(MIGRATIONS):
+        _upgrade(session, path)
+
+
+def _recognise(session: Session, path: str) -> int:
+    """The schema version, 0 for an empty file."""
+    owner: int = session.value(SQL["application_id"])
+    version: int = session.value(SQL["user_version"])
+    if owner != APPLICATION_ID and (owner != 0 or version != 0 or not session.value(SQL["is_empty"])):
+        raise StoreUnusable(
+            f"{path} is a SQLite database of another program. Choose another path; it was left alone."
+        )
+    if version > len(MIGRATIONS):
+        raise SchemaTooNew(
+            f"{path} is schema {version}; this perdure understands up to {len(MIGRATIONS)}.\n"
+            "  Upgrade perdure, or restore a backup made before the migration."
+        )
+    return version
+
+
+def _upgrade(session: Session, path: str) -> None:
+    session.execute(SQL["begin"])
+    try:
+        # Read again: whoever held the lock before us may have done the work.
+        for migration in MIGRATIONS[_recognise(session, path) :]:
+            session.execute(migration)
+        session.execute(SQL["commit"])
+    except BaseException:
+        if session.connection.in_transaction:
+            session.execute(SQL["rollback"])
+        raise

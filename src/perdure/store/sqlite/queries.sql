@@ -1,0 +1,300 @@
+-- Every statement of the SQLite store. `queries.py` splits this file at the `-- name:` lines; the line below a
+-- name says what the statement is for. Parameters are positional, in the order in which they appear, or
+-- numbered where one is used twice.
+
+-- == turns ==============================================================================================
+
+-- name: advance_run
+-- The common turn: the run stays open. No entry of any index changes (see schema.sql).
+UPDATE runs SET status = ?, next_seq = ?, updated_at = ?, wake_at = ?, frontier = ?,
+    custom_status = coalesce(?, custom_status), state = coalesce(?, state), recoveries = 0, reason = NULL
+WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN ('pending', 'running', 'waiting');
+
+-- name: finish_run
+-- The last turn: terminal, nobody's, nothing to wake for.
+UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, finished_at = ?3, wake_at = NULL, owner = NULL,
+    frontier = ?4, custom_status = coalesce(?5, custom_status), state = coalesce(?6, state), recoveries = 0,
+    reason = NULL
+WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN ('pending', 'running', 'waiting');
+
+-- name: continue_run
+-- `continue_as`: the next generation under the same id, owner and epoch.
+UPDATE runs SET status = ?, next_seq = 2, generation = generation + 1, workflow = ?, version = ?, updated_at = ?,
+    wake_at = ?, frontier = ?, custom_status = coalesce(?, custom_status), state = coalesce(?, state),
+    recoveries = 0, reason = NULL
+WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN ('pending', 'running', 'waiting');
+
+-- name: add_record
+-- Append one record.
+INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: position_of_run
+-- What a refused turn is compared with.
+SELECT epoch, generation, next_seq, status FROM runs WHERE key = ?;
+
+-- == inboxes ============================================================================================
+
+-- name: receiver_by_id
+-- What must be known of a run before something is put into its inbox.
+SELECT key, id, status, owner, cancel_requested FROM runs WHERE id = ?;
+
+-- name: receiver_by_key
+-- The same for a parent.
+SELECT key, id, status, owner, cancel_requested FROM runs WHERE key = ?;
+
+-- name: parent_of_run
+-- Whom to tell about the end of a run.
+SELECT parent_key FROM runs WHERE key = ? AND parent_key IS NOT NULL;
+
+-- name: open_children
+-- The same for the children of a run that ends from outside.
+SELECT key, id, status, owner, cancel_requested FROM runs WHERE parent_key = ? AND finished_at IS NULL;
+
+-- name: has_dedup
+-- Was this item taken before?
+SELECT 1 FROM inbox_keys WHERE run_key = ? AND dedup = ?;
+
+-- name: add_dedup
+-- Remember it.
+INSERT INTO inbox_keys (run_key, dedup) VALUES (?, ?);
+
+-- name: is_full
+-- Is there an n-th unread event of this type (the offset is n - 1)?
+SELECT 1 FROM inbox WHERE run_key = ? AND kind = 'event' AND type = ? LIMIT 1 OFFSET ?;
+
+-- name: add_item
+-- Put an item into an inbox.
+INSERT INTO inbox (run_key, kind, type, data, sent_at) VALUES (?, ?, ?, ?, ?);
+
+-- name: item_is_unread
+-- Whether an item a turn takes is still there to be taken.
+SELECT 1 FROM inbox WHERE id = ? AND run_key = ?;
+
+-- name: take_item
+-- A turn took the item.
+DELETE FROM inbox WHERE id = ? AND run_key = ?;
+
+-- name: wake_run
+-- Something arrived for a run that nobody owns: it is due now.
+UPDATE runs SET ready_at = 0 WHERE key = ? AND owner IS NULL AND ready_at > 0;
+
+-- name: mark_cancel
+-- The first cancel request. There is no second.
+UPDATE runs SET cancel_requested = 1 WHERE key = ?;
+
+-- == life of a run ======================================================================================
+
+-- name: add_run
+-- Create a run, unless its id is taken (then no row changes).
+INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, next_seq, created_at, updated_at,
+    recoveries, input_digest, parent_key, parent_generation, parent_location, cancel_requested)
+VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, 0, 2, ?7, ?7, 0, ?8, ?9, ?10, ?11, 0)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: terminate_run
+-- End a run from outside. The owner stays, so that it is told by `news`; the higher epoch refuses its late turns.
+UPDATE runs SET status = 'cancelled', epoch = epoch + 1, next_seq = next_seq + 1, updated_at = ?1, finished_at = ?1,
+    wake_at = NULL, frontier = NULL, reason = NULL
+WHERE key = ?2;
+
+-- name: resume_run
+-- Make a parked run claimable again.
+UPDATE runs SET status = 'pending', ready_at = 0, updated_at = ?1, recoveries = 0, reason = NULL
+WHERE id = ?2 AND status = 'parked';
+
+-- name: park_run
+-- Stop a run until `resume`.
+UPDATE runs SET status = 'parked', owner = NULL, reason = ?, updated_at = ?
+WHERE key = ? AND epoch = ? AND status IN ('pending', 'running', 'waiting');
+
+-- name: is_parked
+-- Did an earlier call of the same worker park it already?
+SELECT 1 FROM runs WHERE key = ? AND epoch = ? AND status = 'parked' AND reason = ?;
+
+-- == workers ============================================================================================
+
+-- name: claim_runs
+-- Take the runs that are due, oldest first: suspects (recoveries > 0) or the others. One statement: two claimers
+-- cannot get the same run.
+UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
+    status = iif(status = 'pending', 'running', status)
+WHERE key IN (
+    SELECT key FROM runs
+    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND ready_at <= ?2 AND (recoveries > 0) = ?4
+    ORDER BY ready_at, key LIMIT ?3
+)
+RETURNING *;
+
+-- name: release_run
+-- Give a run back until `ready_at`, or at once if an item came that the worker has not seen. One statement, so
+-- that nothing can arrive between the look and the release.
+UPDATE runs SET owner = NULL, recoveries = 0, reason = ?, status = iif(status = 'running', 'pending', status),
+    ready_at = iif(EXISTS (SELECT 1 FROM inbox WHERE run_key = runs.key AND id > ?), 0, ?)
+WHERE key = ? AND owner = ? AND epoch = ? AND finished_at IS NULL;
+
+-- name: let_go
+-- The owner has seen that somebody terminated its run.
+UPDATE runs SET owner = NULL WHERE key = ? AND owner = ? AND finished_at IS NOT NULL;
+
+-- name: free_runs
+-- A worker is gone: what only waited goes on waiting, the rest is due at once. The first parameter is 0 for a worker that
+-- left in order (which is no recovery) and 1 for one that died.
+UPDATE runs SET owner = NULL, recoveries = recoveries * ?, status = iif(status = 'running', 'pending', status),
+    ready_at = CASE WHEN status = 'waiting' AND NOT EXISTS (SELECT 1 FROM inbox WHERE run_key = runs.key)
+               THEN coalesce(wake_at, ?) ELSE 0 END
+WHERE owner = ?;
+
+-- name: orphaned_owners
+-- Owners that are not registered (their row was lost or they never had one).
+SELECT DISTINCT owner FROM runs WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers) AND owner <> ?;
+
+-- name: add_worker
+-- A worker starts (or says so again, after its first call got no answer).
+INSERT INTO workers (id, name, host, pid, started_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING;
+
+-- name: remove_worker
+-- A worker left, or was found dead.
+DELETE FROM workers WHERE id = ?;
+
+-- name: all_workers
+-- For people, and for reaping.
+SELECT id, name, host, pid, started_at FROM workers ORDER BY started_at, id;
+
+-- name: runs_held
+-- The open runs of a worker.
+SELECT key, epoch FROM runs WHERE owner = ? AND finished_at IS NULL;
+
+-- name: fresh_items
+-- What arrived for a worker's runs after its cursor.
+SELECT inbox.*, runs.owner FROM inbox CROSS JOIN runs ON runs.key = inbox.run_key
+WHERE inbox.id > ? AND runs.owner = ? ORDER BY inbox.id;
+
+-- name: last_item
+-- The newest item id ever given, whether or not the item is still there.
+SELECT seq FROM sqlite_sequence WHERE name = 'inbox';
+
+-- name: ended_under_owner
+-- Runs of a worker that somebody else ended.
+SELECT key FROM runs WHERE owner = ? AND finished_at IS NOT NULL;
+
+-- == reading ============================================================================================
+
+-- name: run_by_id
+-- One run.
+SELECT * FROM runs WHERE id = ?;
+
+-- name: run_by_key
+-- One run.
+SELECT * FROM runs WHERE key = ?;
+
+-- name: records
+-- A part of a journal.
+SELECT seq, at, kind, location, data, "check" FROM journal
+WHERE run_key = ? AND generation = ? AND seq > ? ORDER BY seq LIMIT ?;
+
+-- name: items
+-- An inbox, in the order of arrival.
+SELECT * FROM inbox WHERE run_key = ? ORDER BY id LIMIT ?;
+
+-- name: list_all
+-- A page of runs of any status, newest first.
+SELECT * FROM runs
+WHERE key < ?1 AND (?2 IS NULL OR workflow = ?2) ORDER BY key DESC LIMIT ?3;
+
+-- name: list_open
+-- A page of open runs. ?2 is a JSON list of statuses.
+SELECT * FROM runs
+WHERE finished_at IS NULL AND key < ?1 AND status IN (SELECT value FROM json_each(?2))
+    AND (?3 IS NULL OR workflow = ?3) ORDER BY key DESC LIMIT ?4;
+
+-- name: list_ended
+-- A page of ended runs of one status.
+SELECT * FROM runs
+WHERE finished_at IS NOT NULL AND status = ?2 AND key < ?1
+    AND (?3 IS NULL OR workflow = ?3) ORDER BY key DESC LIMIT ?4;
+
+-- name: list_by_prefix
+-- A page of runs whose ids lie in a range (all ids with one prefix do). An empty list of statuses means any.
+-- The plus signs keep SQLite from walking through all runs by key instead of through the few ids.
+SELECT * FROM runs
+WHERE id >= ?2 AND id < ?3 AND +key < ?1 AND (?4 IS NULL OR workflow = ?4)
+    AND (?5 = '[]' OR status IN (SELECT value FROM json_each(?5))) AND (?6 IS NULL OR parent_key = ?6)
+ORDER BY +key DESC LIMIT ?7;
+
+-- name: list_children
+-- A page of the children of one run.
+SELECT * FROM runs
+WHERE parent_key = ?2 AND key < ?1 AND (?3 IS NULL OR workflow = ?3)
+    AND (?4 = '[]' OR status IN (SELECT value FROM json_each(?4)))
+ORDER BY key DESC LIMIT ?5;
+
+-- name: count_open
+-- How many open runs there are of each status.
+SELECT status, count(*) FROM runs WHERE finished_at IS NULL GROUP BY status;
+
+-- name: count_ended
+-- How many ended runs there are of each status, from the index alone.
+SELECT status, count(*) FROM runs WHERE finished_at IS NOT NULL GROUP BY status;
+
+-- == the file itself ====================================================================================
+
+-- name: begin
+-- Always IMMEDIATE: a deferred transaction that turns into a write fails at once when somebody else wrote
+-- meanwhile, whatever the busy timeout says (FAULTS, rule 20).
+BEGIN IMMEDIATE;
+
+-- name: begin_read
+-- One snapshot for several reads.
+BEGIN DEFERRED;
+
+-- name: commit
+-- Durable after this.
+COMMIT;
+
+-- name: rollback
+-- As if nothing had been asked.
+ROLLBACK;
+
+-- name: data_version
+-- Changes when another connection commits.
+PRAGMA data_version;
+
+-- name: application_id
+-- Whose file is it?
+PRAGMA application_id;
+
+-- name: user_version
+-- Which schema does it have?
+PRAGMA user_version;
+
+-- name: is_empty
+-- Is there nothing in it at all?
+SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema);
+
+-- name: use_wal
+-- Readers never block the writer. Stored in the file.
+PRAGMA journal_mode = WAL;
+
+-- name: sync_full
+-- A commit survives a power cut.
+PRAGMA synchronous = FULL;
+
+-- name: sync_normal
+-- A commit survives the death of the process; a power cut may take the last ones, in order.
+PRAGMA synchronous = NORMAL;
+
+-- name: limit_wal
+-- Give the disk back after a burst (64 MiB).
+PRAGMA journal_size_limit = 67108864;
+
+-- name: refuse_writes
+-- For connections that only read.
+PRAGMA query_only = 1;
+
+-- name: checkpoint
+-- Copy the WAL into the database, as far as readers allow.
+PRAGMA wal_checkpoint(PASSIVE);
+
+-- name: truncate_wal
+-- Leave one tidy file behind, if nobody else is using it.
+PRAGMA wal_checkpoint(TRUNCATE);

@@ -1,0 +1,145 @@
+"""Everything that only reads. Each function is one job of the reader."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from perdure.kernel.journal import Row
+from perdure.store.base import (
+    TERMINAL,
+    Delivery,
+    InboxItem,
+    Loaded,
+    News,
+    RunFilter,
+    RunKey,
+    RunRow,
+    Status,
+    WorkerInfo,
+)
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.rows import Values, inbox_item, records, run_row, worker_info
+from perdure.store.sqlite.session import Session
+
+T = TypeVar("T")
+
+#: SQLite's largest integer: "no page before this one", and "no limit".
+_EVERYTHING = 2**63 - 1
+_LAST_CHARACTER = 0x10FFFF
+
+
+def _snapshot(session: Session, read: Callable[[], T]) -> T:
+    """Several reads of one state."""
+    session.execute(SQL["begin_read"])
+    try:
+        return read()
+    finally:
+        session.execute(SQL["commit"])
+
+
+# -- runs ------------------------------------------------------------------------------------------------
+
+
+def get(session: Session, run_id: str) -> RunRow | None:
+    found = session.row(SQL["run_by_id"], (run_id,))
+    return None if found is None else run_row(found)
+
+
+def load(session: Session, keys: Sequence[RunKey]) -> Sequence[Loaded]:
+    # One snapshot: a run row with the journal of a moment later would replay into a divergence.
+    return _snapshot(session, lambda: [loaded for key in keys if (loaded := _load(session, key)) is not None])
+
+
+def _load(session: Session, key: RunKey) -> Loaded | None:
+    found = session.row(SQL["run_by_key"], (key,))
+    if found is None:
+        return None
+    run = run_row(found)
+    return Loaded(run=run, rows=journal(session, key, run.generation), inbox=inbox(session, key, _EVERYTHING))
+
+
+def journal(
+    session: Session, key: RunKey, generation: int, after_seq: int = 0, limit: int | None = None
+) -> Sequence[Row]:
+    window = (key, generation, after_seq, _EVERYTHING if limit is None else limit)
+    return records(session.rows(SQL["records"], window))
+
+
+def inbox(session: Session, key: RunKey, limit: int) -> Sequence[InboxItem]:
+    return [inbox_item(values) for values in session.rows(SQL["items"], (key, limit))]
+
+
+def list_runs(session: Session, where: RunFilter, limit: int, before: RunKey | None) -> Sequence[RunRow]:
+    below = _EVERYTHING if before is None else before
+    return [run_row(values) for values in _snapshot(session, lambda: _list(session, where, limit, below))]
+
+
+def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list[Values]:
+    """Choose the statement whose index fits the filter best."""
+    statuses = msgspec.json.encode(sorted(where.statuses)).decode()
+    workflow = where.workflow
+    if where.id_prefix is not None:
+        ids = (where.id_prefix, _end_of_prefix(where.id_prefix))
+        narrowed = (below, *ids, workflow, statuses, where.parent_key, limit)
+        return session.rows(SQL["list_by_prefix"], narrowed)
+    if where.parent_key is not None:
+        return session.rows(SQL["list_children"], (below, where.parent_key, workflow, statuses, limit))
+    if not where.statuses:
+        return session.rows(SQL["list_all"], (below, workflow, limit))
+    # Open and ended runs have indexes of their own; each gives its newest, already in order.
+    ended = where.statuses & TERMINAL
+    pages = [session.rows(SQL["list_ended"], (below, status, workflow, limit)) for status in ended]
+    if ended != where.statuses:
+        pages.append(session.rows(SQL["list_open"], (below, statuses, workflow, limit)))
+    return list(heapq.merge(*pages, key=lambda values: -values[0]))[:limit]
+
+
+def _end_of_prefix(prefix: str) -> str | bytes:
+    """The first value after all texts with this prefix.
+
+    A range has no wildcards, so a `%` or `*` in an id means itself (FAULTS F12).
+    """
+    for place in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[place])
+        if code < _LAST_CHARACTER:
+            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates cannot be stored
+            return prefix[:place] + chr(following)
+    return b""  # to SQLite any bytes come after any text
+
+
+def count_runs(session: Session) -> Mapping[Status, int]:
+    counted = _snapshot(session, lambda: session.rows(SQL["count_open"]) + session.rows(SQL["count_ended"]))
+    return {Status(status): count for status, count in counted}
+
+
+# -- workers ---------------------------------------------------------------------------------------------
+
+
+def workers(session: Session) -> Sequence[WorkerInfo]:
+    return [worker_info(values) for values in session.rows(SQL["all_workers"])]
+
+
+def orphaned_owners(session: Session, worker_id: str) -> list[str]:
+    return [owner for (owner,) in session.rows(SQL["orphaned_owners"], (worker_id,))]
+
+
+def held(session: Session, worker_id: str) -> Mapping[RunKey, int]:
+    return dict(session.rows(SQL["runs_held"], (worker_id,)))
+
+
+def news(session: Session, worker_id: str, cursor: int) -> News:
+    return _snapshot(session, lambda: _news(session, worker_id, cursor))
+
+
+def _news(session: Session, worker_id: str, cursor: int) -> News:
+    # A cursor is sound here: SQLite has one writer at a time, so item ids become visible in their order.
+    # Nothing with a lower id can appear behind a cursor (a store with concurrent writers needs another way).
+    last: int = session.value(SQL["last_item"])
+    found = session.rows(SQL["fresh_items"], (cursor, worker_id)) if cursor else []
+    fresh = [Delivery(values[1], values[6], inbox_item(values)) for values in found]
+    ended = [key for (key,) in session.rows(SQL["ended_under_owner"], (worker_id,))]
+    return News(cursor=last, items=fresh, ended=ended)

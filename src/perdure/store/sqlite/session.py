@@ -1,0 +1,226 @@
+"""A connection, and everything about the file behind it: opening, faults in words, whether it is still there.
+
+Nothing else in this package opens a connection or reads an `apsw` error.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import stat
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import apsw
+
+from perdure.errors import StoreError, StoreUnavailable, StoreUnusable
+from perdure.limits import SQLITE_BUSY_SECONDS
+from perdure.store.sqlite.queries import SQL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perdure.store.sqlite.rows import Values
+
+log = logging.getLogger("perdure.store.sqlite")
+
+#: Closing any descriptor of a file drops all POSIX locks the process has on it, SQLite's too. The file is
+#: therefore only ever opened by us to create it, and nobody else in the process may open it meanwhile.
+_creating = threading.Lock()
+
+#: Faults of one statement (a bug or a bad value), as opposed to faults of the store.
+STATEMENT_FAULTS: Final = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+)
+
+
+class Session:
+    """A connection with the two calls that everything else needs.
+
+    `execute` reuses one cursor: right for statements that return nothing, and fast. `rows` and `row` read to
+    the end, so a statement is never left open across another one.
+    """
+
+    __slots__ = ("changes", "connection", "execute", "executemany", "total_changes")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        cursor = connection.cursor()
+        self.execute = cursor.execute
+        self.executemany = cursor.executemany
+        self.changes = connection.changes
+        self.total_changes = connection.total_changes
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Values]:
+        return self.connection.execute(sql, parameters).fetchall()
+
+    def row(self, sql: str, parameters: Sequence[Any] = ()) -> Values | None:
+        found = self.connection.execute(sql, parameters).fetchall()
+        return found[0] if found else None
+
+    def value(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        found = self.row(sql, parameters)
+        return None if found is None else found[0]
+
+    def close(self) -> None:
+        """Close for good. Never raises: it is called when the connection is already in trouble, too."""
+        try:
+            self.connection.close(True)
+        except apsw.Error as error:
+            log.warning("closing %s: %s", self.connection.filename, error)
+
+
+def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS) -> Session:
+    """Open an existing file."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(int(busy_seconds * 1000))
+    return Session(connection)
+
+
+def connect_reader(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS) -> Session:
+    """Open an existing file for reading. Not SQLITE_OPEN_READONLY: WAL readers write to the -shm file."""
+    session = connect(path, busy_seconds)
+    session.execute(SQL["refuse_writes"])
+    return session
+
+
+def connect_writer(path: str, durability: str) -> Session:
+    """Open an existing file for writing, with the promised durability."""
+    session = connect(path)
+    session.execute(SQL["sync_full" if durability == "full" else "sync_normal"])
+    session.execute(SQL["limit_wal"])
+    return session
+
+
+def use_wal(session: Session) -> None:
+    """Turn on write-ahead logging. The busy timeout does not cover this one: it needs the file for itself."""
+    deadline = time.monotonic() + SQLITE_BUSY_SECONDS
+    while True:
+        try:
+            session.execute(SQL["use_wal"])
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+# -- the file --------------------------------------------------------------------------------------------
+
+
+def prepare_file(path: str) -> None:
+    """Make sure that there is a file which can be used. Raises `StoreUnusable`, with the fix."""
+    folder = os.path.dirname(path)
+    if os.path.isdir(path):
+        raise StoreUnusable(
+            f"{path} is a directory. Name a file in it, such as {os.path.join(path, 'perdure.db')}."
+        )
+    if not os.path.isdir(folder):
+        raise StoreUnusable(
+            f"the directory {folder} of {path} does not exist. Create it, or choose another path."
+        )
+    with _creating:
+        if not os.path.exists(path):
+            _create(path)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise StoreUnusable(f"{path} is not a regular file. Name one, such as 'perdure.db'.")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise StoreUnusable(f"{path} cannot be written by this user. Change its permissions or its owner.")
+    if not os.access(folder, os.W_OK):
+        raise StoreUnusable(
+            f"the directory {folder} cannot be written by this user, and SQLite keeps files beside {path}. "
+            "Change its permissions, or choose another path."
+        )
+    _warn_if_open_to_all(path)
+
+
+def _create(path: str) -> None:
+    # 0600 from its first moment: payloads are nobody else's business. SQLite gives -wal and -shm the same
+    # mode.
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600))
+    except FileExistsError:
+        pass  # another process was first
+    except OSError as error:
+        raise StoreUnusable(
+            f"{path} cannot be created: {error.strerror}. Choose a path where this user may write."
+        ) from error
+
+
+def _warn_if_open_to_all(path: str) -> None:
+    if os.name == "posix" and os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        log.warning(
+            "%s can be read by other users of this machine; `chmod 600` it if it should not be.", path
+        )
+
+
+def identity(path: str) -> tuple[int, int]:
+    """Which file is at this path now."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def check_identity(path: str, expected: tuple[int, int]) -> None:
+    """Refuse to go on when the file was replaced or deleted: nobody would ever read what we write."""
+    try:
+        same = identity(path) == expected
+    except OSError:
+        same = False
+    if not same:
+        raise StoreUnusable(
+            f"{path} was deleted or replaced while it was open. Stop this process, put the right file "
+            "(with its -wal file) back, and start again."
+        )
+
+
+# -- faults ----------------------------------------------------------------------------------------------
+
+
+def fault(path: str, error: BaseException) -> StoreError:
+    """SQLite's error in our words. After `StoreUnavailable` the caller may repeat, else it is of no use."""
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return StoreUnusable(f"{path} is damaged or not a database ({error}). Restore it from a backup.")
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
+        return StoreUnusable(
+            f"{path} cannot be written ({error}). Check the permissions of the file and its directory."
+        )
+    if isinstance(error, apsw.BusyError):
+        return StoreUnavailable(
+            f"{path} has been locked by another process for {SQLITE_BUSY_SECONDS:g} s ({error}). "
+            "The call may be repeated; find who holds it with `perdure doctor`."
+        )
+    if isinstance(error, apsw.FullError) or _is_no_space(error):
+        return StoreUnavailable(f"no space left for {path}: {_free_bytes(path)} bytes are free ({error}).")
+    return StoreUnavailable(f"{path} did not take the change: {type(error).__name__}: {error}.")
+
+
+def cannot_open(path: str, error: apsw.Error) -> StoreError:
+    """Like `fault`, for a file that has never been used by us."""
+    if isinstance(error, apsw.NotADBError):
+        return StoreUnusable(f"{path} is not a SQLite database. Choose another path; it was left alone.")
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnusable(f"{path} cannot be opened ({error}). Check the path and its permissions.")
+    return fault(path, error)
+
+
+def _is_no_space(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _free_bytes(path: str) -> int:
+    try:
+        return shutil.disk_usage(os.path.dirname(path)).free
+    except OSError:
+        return 0
+
+
+def breaks_connection(error: BaseException) -> bool:
+    """After an I/O error nothing the connection remembers can be trusted (FAULTS B6)."""
+    return isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError))

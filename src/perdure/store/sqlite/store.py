@@ -1,0 +1,321 @@
+"""`SQLiteStore`: the protocol on one SQLite file, for any number of processes of one machine.
+
+    coroutine ── submit ──> writer thread ── one transaction for all that queued ──> file (WAL, fsync)
+        ^                        │
+        └──── future, one wake-up per loop and transaction
+    coroutine ── submit ──> reader thread ── own connection, never waits for the writer
+
+What a call does is in `turns`, `changes` and `reads`; this module only says who may call, and where it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+
+import apsw
+
+from perdure.errors import BadArgument, EngineNotOpen, StoreUnusable
+from perdure.kernel.journal import Row
+from perdure.store.base import (
+    Appended,
+    CommitResult,
+    Created,
+    Delivery,
+    Existing,
+    InboxItem,
+    Loaded,
+    NewItem,
+    NewRun,
+    News,
+    Release,
+    RunFilter,
+    RunKey,
+    RunRow,
+    Status,
+    Turn,
+    WorkerInfo,
+)
+from perdure.store.sqlite import changes, liveness, reads
+from perdure.store.sqlite.lane import Lane
+from perdure.store.sqlite.migrate import migrate
+from perdure.store.sqlite.reader import Reader
+from perdure.store.sqlite.session import (
+    Session,
+    cannot_open,
+    connect_reader,
+    connect_writer,
+    log,
+    prepare_file,
+)
+from perdure.store.sqlite.turns import commit_turns
+from perdure.store.sqlite.watch import Watch
+from perdure.store.sqlite.writer import Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+L = TypeVar("L", bound=Lane)
+
+#: Older ones can corrupt a WAL file that several connections write (fixed in 3.51.3; FAULTS O12).
+_SAFE_SQLITE: Final = 3_051_003
+
+#: Turns that take about as long as the wake-ups saved by committing them on the loop's own thread.
+_SMALL_COMMIT_TURNS: Final = 8
+
+
+class SQLiteStore:
+    """Runs in one file. `durability="full"` survives a power cut, `"relaxed"` the death of the process."""
+
+    def __init__(self, path: str | os.PathLike[str], durability: Literal["full", "relaxed"] = "full") -> None:
+        text = os.fspath(path)
+        if not text.strip():
+            raise StoreUnusable("the path of the SQLite file is empty. Name a file, such as 'perdure.db'.")
+        if text == ":memory:":
+            raise StoreUnusable("SQLiteStore needs a file. For a store in memory use MemoryStore.")
+        if durability not in ("full", "relaxed"):
+            raise BadArgument(f"durability is 'full' or 'relaxed', not {durability!r}.")
+        # Once: every process must derive the names of -wal, -shm and lock files from the same real path.
+        self.path: Final = os.path.realpath(text)
+        self.durability: Final = durability
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._locks: dict[str, liveness.WorkerLock] = {}
+        self._watches: set[Watch] = set()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<SQLiteStore {self.path!r}, {'open' if self._writer else 'closed'}>"
+
+    # -- opening and closing -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        session = await asyncio.to_thread(self._prepare)
+        self._pid = os.getpid()
+        self._writer = Writer(self.path, lambda: connect_writer(self.path, self.durability))
+        self._reader = Reader(self.path, lambda: connect_reader(self.path))
+        self._writer.adopt(session)
+        self._writer.start()
+        self._reader.start()
+        _open_stores.add(self)
+
+    def _prepare(self) -> Session:
+        if _sqlite_number() < _SAFE_SQLITE:
+            log.warning("SQLite %s can corrupt a WAL file; upgrade apsw.", apsw.sqlite_lib_version())
+        prepare_file(self.path)
+        session: Session | None = None
+        try:
+            session = connect_writer(self.path, self.durability)
+            migrate(session, self.path)
+        except BaseException as error:
+            if session is not None:
+                session.close()
+            if isinstance(error, apsw.Error):
+                raise cannot_open(self.path, error) from error
+            raise
+        return session
+
+    async def close(self) -> None:
+        writer, reader = self._writer, self._reader
+        self._writer = self._reader = None
+        if writer is None or reader is None or self._pid != os.getpid():
+            return
+        _open_stores.discard(self)
+        for watch in list(self._watches):
+            watch.stop()
+        self._watches.clear()
+        await reader.stop()
+        await writer.stop()
+        for lock in self._locks.values():
+            lock.release()
+        self._locks.clear()
+
+    def _after_fork(self) -> None:
+        """In a forked child: touch nothing on disk, and keep the child from doing so (FAULTS C11, O15)."""
+        for lock in self._locks.values():
+            lock.abandon()
+        for session in self._sessions():
+            # SQLite forbids even closing an inherited connection, which is what its finaliser would do at
+            # exit.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(session.connection))
+
+    def _sessions(self) -> list[Session]:
+        lanes: list[Lane | None] = [self._writer, self._reader]
+        found = [lane.session for lane in lanes if lane is not None] + [
+            watch.session for watch in self._watches
+        ]
+        return [session for session in found if session is not None]
+
+    # -- where calls run ---------------------------------------------------------------------------------
+
+    def _open(self, lane: L | None) -> L:
+        if lane is None:
+            raise EngineNotOpen(
+                f"the store {self.path} is not open. Open it first, use it before it is closed."
+            )
+        if self._pid != os.getpid():
+            raise EngineNotOpen(
+                f"the store {self.path} was opened by process {self._pid} and this is a forked child. "
+                "Open a store of its own in the child."
+            )
+        return lane
+
+    def _write(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        return self._open(self._writer).submit(function, args)
+
+    def _write_here(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """For small jobs that a caller waits for: without changing threads, if nothing else is going on."""
+        return self._open(self._writer).commit_here(function, args)
+
+    def _read(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        return self._open(self._reader).submit(function, args)
+
+    # -- clients -----------------------------------------------------------------------------------------
+
+    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
+        return await self._write_here(changes.create, new, turn)
+
+    async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:
+        return await self._write_here(changes.append, run_id, item, pending_max)
+
+    async def request_cancel(self, run_id: str, item: NewItem) -> Delivery | None:
+        return await self._write(changes.request_cancel, run_id, item)
+
+    async def terminate(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        return await self._write(changes.terminate, run_id, reason, at)
+
+    async def resume(self, run_id: str, at: int) -> bool:
+        return await self._write(changes.resume, run_id, at)
+
+    # -- workers -----------------------------------------------------------------------------------------
+
+    async def register_worker(self, worker: WorkerInfo) -> None:
+        self._open(self._writer)
+        if worker.id not in self._locks:
+            # Before the row: a row without a held lock is a dead worker to everybody else.
+            self._locks[worker.id] = liveness.hold(self.path, worker.id)
+        await self._write(changes.add_worker, worker)
+
+    async def unregister_worker(self, worker_id: str, at: int) -> None:
+        await self._write(changes.remove_workers, [worker_id], False)
+        lock = self._locks.pop(worker_id, None)
+        if lock is not None:
+            lock.release()
+
+    async def renew(self, worker_id: str, at: int) -> None:
+        """Nothing to do: the operating system knows who lives."""
+
+    async def reap(self, worker_id: str, at: int) -> int:
+        gone, locks = await self._read(self._find_dead, worker_id)
+        try:
+            return await self._write(changes.remove_workers, gone, True) if gone else 0
+        finally:
+            # Only now: until the change is durable, the lock keeps other reapers from doing the same.
+            for lock in locks:
+                lock.release()
+
+    def _find_dead(self, session: Session, worker_id: str) -> tuple[list[str], list[liveness.WorkerLock]]:
+        gone: list[str] = reads.orphaned_owners(session, worker_id)
+        locks: list[liveness.WorkerLock] = []
+        for worker in reads.workers(session):
+            if worker.id == worker_id or worker.id in self._locks:
+                continue
+            verdict = liveness.take_if_dead(self.path, worker.id)
+            if verdict is False:
+                continue
+            gone.append(worker.id)
+            if verdict is not True:
+                locks.append(verdict)
+        return gone, locks
+
+    async def claim(self, worker_id: str, at: int, limit: int, suspects_max: int = 1) -> Sequence[RunRow]:
+        return await self._write(changes.claim, worker_id, at, limit, suspects_max)
+
+    async def held(self, worker_id: str) -> Mapping[RunKey, int]:
+        """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
+        return await self._read(reads.held, worker_id)
+
+    async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
+        return await self._read(reads.load, keys)
+
+    def commit(self, turns: Sequence[Turn]) -> asyncio.Future[Sequence[CommitResult]]:
+        if len(turns) <= _SMALL_COMMIT_TURNS:
+            return self._write_here(commit_turns, turns)
+        return self._write(commit_turns, turns)
+
+    async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
+        await self._write(changes.release, worker_id, releases)
+
+    async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
+        return await self._write(changes.park, key, epoch, reason, at)
+
+    async def news(self, worker_id: str, cursor: int) -> News:
+        return await self._read(reads.news, worker_id, cursor)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        writer = self._writer
+        self._open(writer)
+        watch = Watch(
+            connect_reader(self.path, busy_seconds=0),
+            callback,
+            own_commits=lambda: 0 if writer is None else writer.transactions,
+            ask_writer=lambda: self._write(changes.data_version),
+        )
+        self._watches.add(watch)
+
+        def stop() -> None:
+            self._watches.discard(watch)
+            watch.stop()
+
+        return stop
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunRow | None:
+        return await self._read(reads.get, run_id)
+
+    async def list_runs(self, where: RunFilter, limit: int, before: RunKey | None = None) -> Sequence[RunRow]:
+        return await self._read(reads.list_runs, where, limit, before)
+
+    async def count_runs(self) -> Mapping[Status, int]:
+        return await self._read(reads.count_runs)
+
+    async def journal(
+        self, key: RunKey, generation: int, after_seq: int = 0, limit: int | None = None
+    ) -> Sequence[Row]:
+        return await self._read(reads.journal, key, generation, after_seq, limit)
+
+    async def inbox(self, key: RunKey, limit: int) -> Sequence[InboxItem]:
+        return await self._read(reads.inbox, key, limit)
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self._read(reads.workers)
+
+
+def _sqlite_number() -> int:
+    """3.51.3 is 3,051,003: the library in use, not the one that apsw was compiled for."""
+    major, minor, patch = (int(part) for part in apsw.sqlite_lib_version().split(".")[:3])
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
+_open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_open_stores):
+        store._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

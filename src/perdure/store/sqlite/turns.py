@@ -1,0 +1,213 @@
+"""Committing turns: the heart of the store, and its hot path.
+
+A common turn (the run stays open, no effects) is one UPDATE that carries the whole fence in its WHERE, and
+the INSERTs of its records. If the UPDATE hits nothing, the turn is either one that an earlier call made
+durable ("raised but committed", law 6) or one that must be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.kernel.journal import Row
+from perdure.store import refusals
+from perdure.store.base import (
+    TERMINAL,
+    CommitResult,
+    Committed,
+    Delivery,
+    Entry,
+    NewItem,
+    NewRun,
+    ParentLink,
+    RunKey,
+    Send,
+    Spawn,
+    Status,
+    Turn,
+)
+from perdure.store.sqlite.inbox import find_receiver, find_receiver_by_key, offer
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.rows import records, run_row
+from perdure.store.sqlite.session import Session
+
+_ADVANCE, _FINISH, _CONTINUE = SQL["advance_run"], SQL["finish_run"], SQL["continue_run"]
+_ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item"]
+_POSITION, _ADD_RUN, _RUN_BY_ID = SQL["position_of_run"], SQL["add_run"], SQL["run_by_id"]
+_PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
+
+_PLAIN = Committed()
+
+
+def commit_turns(session: Session, turns: Sequence[Turn]) -> Sequence[CommitResult]:
+    return [commit_turn(session, turn.key, turn) for turn in turns]
+
+
+def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
+    """Make one turn durable, all or nothing. The key is apart because a first turn does not know it."""
+    if turn.consumed and not all(session.value(_UNREAD, (item, key)) for item in turn.consumed):
+        # Taken before: by this very turn if it comes again, else by a worker that had the run in between.
+        return _recognise(session, key, turn)
+    if not _update_run(session, key, turn):
+        return _recognise(session, key, turn)
+    generation = turn.generation
+    execute = session.execute
+    if turn.consumed:
+        session.executemany(_TAKE, [(item_id, key) for item_id in turn.consumed])
+    for row, effect in turn.entries:
+        if effect is not None:
+            break
+        execute(_ADD_RECORD, (key, generation, *row))
+    else:
+        if turn.continued is None and turn.notice is None:
+            return _PLAIN
+    return _Effects(session, key, turn).apply()
+
+
+def _update_run(session: Session, key: RunKey, turn: Turn) -> bool:
+    """Move the run on, if the turn fits where the run is."""
+    status, expected = turn.status, turn.expected_seq
+    fence = (key, turn.epoch, turn.generation, expected)
+    next_seq = expected + len(turn.entries)
+    following = turn.continued
+    if following is not None:
+        named = (status, following.workflow, following.version, turn.at, turn.wake_at)
+        session.execute(_CONTINUE, (*named, turn.frontier, turn.custom_status, turn.state, *fence))
+    elif status in TERMINAL:
+        shown = (turn.frontier, turn.custom_status, turn.state)
+        session.execute(_FINISH, (status, next_seq, turn.at, *shown, *fence))
+    else:
+        shown = (turn.frontier, turn.custom_status, turn.state)
+        session.execute(_ADVANCE, (status, next_seq, turn.at, turn.wake_at, *shown, *fence))
+    return session.changes() == 1
+
+
+class _Effects:
+    """What a turn does to other runs, in the transaction that records it."""
+
+    def __init__(self, session: Session, key: RunKey, turn: Turn) -> None:
+        self._session = session
+        self._key = key
+        self._turn = turn
+        self._effects: list[Row] = []
+        self._deliveries: list[Delivery] = []
+        self._spawned: dict[str, RunKey] = {}
+
+    def apply(self) -> Committed:
+        """Everything from the first entry with an effect on; the entries before it are written already."""
+        turn, generation = self._turn, self._turn.generation
+        started = False
+        for entry in turn.entries:
+            started = started or entry.effect is not None
+            if started:
+                self._session.execute(_ADD_RECORD, (self._key, generation, *self._row(entry)))
+        if turn.continued is not None:
+            self._session.execute(_ADD_RECORD, (self._key, generation + 1, *turn.continued.started))
+        if turn.notice is not None:
+            self._deliveries += _tell_parent(self._session, self._key, turn.notice)
+        return Committed(effects=self._effects, deliveries=self._deliveries, spawned=self._spawned)
+
+    def _row(self, entry: Entry) -> Row:
+        """Carry out an entry's effect and choose the row that tells how it went."""
+        match entry.effect:
+            case None:
+                return entry.row
+            case Send() as send:
+                reason = self._send(send)
+                row = send.refused[reason] if reason else entry.row
+            case Spawn() as spawn:
+                row = entry.row if self._spawn(spawn.new) else spawn.refused["conflict"]
+        self._effects.append(row)
+        return row
+
+    def _send(self, send: Send) -> str:
+        receiver = find_receiver(self._session, send.target)
+        if receiver is None:
+            return "not_found"
+        outcome = offer(self._session, receiver, send.item, self._turn.pending_max)
+        if isinstance(outcome, Delivery):
+            self._deliveries.append(outcome)
+            return ""
+        return outcome
+
+    def _spawn(self, new: NewRun) -> bool:
+        # Whoever wrote the first turn of a run did not know its key yet, so it is filled in here.
+        link = new.parent and ParentLink(
+            key=self._key, generation=new.parent.generation, location=new.parent.location
+        )
+        key = add_run(self._session, new, link)
+        if key is None:
+            taken = run_row(self._session.rows(_RUN_BY_ID, (new.id,))[0])
+            if link is None or (taken.parent, taken.input_digest, taken.workflow) != (
+                link,
+                new.input_digest,
+                new.workflow,
+            ):
+                return False
+            key = taken.key
+        self._spawned[new.id] = key
+        return True
+
+
+def add_run(session: Session, new: NewRun, parent: ParentLink | None) -> RunKey | None:
+    """Create a run with its first record. None if the id is taken."""
+    owned = new.owner is not None
+    status = Status.RUNNING if owned else Status.PENDING
+    link = (None, None, None) if parent is None else (parent.key, parent.generation, parent.location)
+    named = (
+        new.id,
+        new.workflow,
+        new.version,
+        status,
+        int(owned),
+        new.owner,
+        new.created_at,
+        new.input_digest,
+    )
+    session.execute(_ADD_RUN, (*named, *link))
+    if session.changes() == 0:
+        return None
+    key = session.connection.last_insert_rowid()
+    session.execute(_ADD_RECORD, (key, 1, *new.started))
+    return key
+
+
+def _tell_parent(session: Session, key: RunKey, notice: NewItem) -> list[Delivery]:
+    """Put the end of a child into its parent's inbox, if there is a parent and it is still open."""
+    parent_key = session.value(_PARENT, (key,))
+    parent = None if parent_key is None else find_receiver_by_key(session, parent_key)
+    told = "" if parent is None else offer(session, parent, notice)
+    return [told] if isinstance(told, Delivery) else []
+
+
+def _recognise(session: Session, key: RunKey, turn: Turn) -> CommitResult:
+    """Answer a turn that did not fit: accepted by an earlier call, or refused."""
+    position = session.row(_POSITION, (key,))
+    if position is None:
+        return refusals.GONE
+    epoch, generation, next_seq, status = position
+    own_generation = turn.generation + (turn.continued is not None)
+    if turn.entries and epoch == turn.epoch and generation == own_generation:
+        repeated = _repeated(session, key, turn)
+        if repeated is not None:
+            return repeated
+    return refusals.rejected(turn, epoch, generation, next_seq, status)
+
+
+def _repeated(session: Session, key: RunKey, turn: Turn) -> Committed | None:
+    """The first answer again, if the journal holds exactly the records of this turn."""
+    window = (key, turn.generation, turn.expected_seq - 1, len(turn.entries))
+    stored = records(session.rows(_RECORDS, window))
+    if len(stored) != len(turn.entries):
+        return None
+    effects: list[Row] = []
+    spawned: dict[str, RunKey] = {}
+    for (row, effect), found in zip(turn.entries, stored, strict=True):
+        if found != row and (effect is None or found not in effect.refused.values()):
+            return None
+        if effect is not None:
+            effects.append(found)
+        if isinstance(effect, Spawn) and found == row:
+            child = find_receiver(session, effect.new.id)
+            spawned |= {} if child is None else {effect.new.id: child.key}
+    return Committed(effects=effects, spawned=spawned, repeated=True)

@@ -1,0 +1,204 @@
+"""Clock and chance written directly in workflow code are the same on every replay; in steps they are the real ones."""
+
+from __future__ import annotations
+
+import datetime
+import datetime as dt
+import os
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from datetime import date
+from datetime import datetime as moment
+from random import choice, randint, shuffle
+from random import random as draw
+from time import monotonic, perf_counter, time_ns
+from time import time as seconds
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from kernel.kernel_kit import START, Drive
+from perdure import Forbidden, Invocation, step, workflow
+from support.lives import Lives, run_async
+
+REAL_BEFORE = time.time()
+
+
+@step
+async def in_between(number: int) -> list[Any]:
+    return [number, time.time(), draw(), str(uuid4()), moment.now(dt.UTC).isoformat()]
+
+
+@workflow
+async def reads_the_clock() -> list[Any]:
+    seen: list[Any] = []
+    for number in range(2):
+        seen += [time.time(), seconds(), time.monotonic(), monotonic(), perf_counter(), time.time_ns(), time_ns()]
+        seen += [datetime.datetime.now(dt.UTC).isoformat(), moment.now().isoformat(), date.today().isoformat()]
+        seen += [dt.datetime.utcnow().isoformat(), moment.today().isoformat(), dt.date.today().isoformat()]
+        seen.append([int(part) for part in [time.time() for _ in range(2)]])
+        await in_between(number)
+    return seen
+
+
+@workflow
+async def draws_lots() -> list[Any]:
+    seen: list[Any] = []
+    for number in range(2):
+        deck = list(range(10))
+        random.shuffle(deck)
+        shuffle(deck)
+        seen += [random.random(), draw(), randint(1, 10**9), choice(range(10**6)), deck, random.sample(deck, 3)]
+        seen += [random.gauss(0, 1), random.getrandbits(70), random.uniform(1, 2), random.randbytes(4).hex()]
+        seen += [str(uuid.uuid4()), str(uuid4()), str(uuid.uuid1()), random.Random().random()]
+        await in_between(number)
+    return seen
+
+
+@workflow
+async def imports_inside() -> list[Any]:
+    import random as chance
+    import time as clock
+    from uuid import uuid4 as fresh
+
+    first = [clock.time(), chance.random(), str(fresh())]
+    await in_between(0)
+    return first
+
+
+@workflow
+async def reads_other_clocks() -> list[Any]:
+    first = [list(time.gmtime()), list(time.localtime()), time.strftime("%s"), time.ctime(), time.asctime()]
+    await in_between(0)
+    return first
+
+
+DESCRIBED: list[Callable[[], Invocation[Any]]] = [reads_the_clock, draws_lots, imports_inside, reads_other_clocks]
+
+
+@pytest.mark.parametrize("described", DESCRIBED, ids=lambda w: w.name)
+def test_clock_and_chance_are_the_same_on_every_replay(described: Callable[[], Invocation[Any]]) -> None:
+    """DESIGN section 5, FAULTS D5, D6: through modules, functions and classes, however they were imported."""
+    with Drive(described()) as drive:
+        while drive.run.outcome is None:
+            location = next(iter(drive.run.pending())).location
+            drive.finish(location, [])
+        _wait_for_the_clock_to_move()
+        first: Any = drive.run.outcome
+        again: Any = drive.rebuilt()[0].outcome
+        assert bytes(first.value) == bytes(again.value)
+
+
+def _wait_for_the_clock_to_move() -> None:
+    """Coarse clocks must show another second, or a real reading could look the same by chance."""
+    begun = time.ctime()  # the coarsest of them, a few milliseconds behind time.time()
+    while time.ctime() == begun:
+        pass
+
+
+def test_the_clock_of_a_run_is_the_time_of_its_last_record() -> None:
+    """DESIGN section 4: it moves with records, never back."""
+    with Drive(tells_the_time()) as drive:
+        drive.finish("in_between", [])
+        outcome: Any = drive.run.outcome
+        at = drive.records[-1].at
+        assert at > START
+        assert bytes(outcome.value).decode() == f"[{at / 1_000_000!r},{at}]"
+
+
+@workflow
+async def tells_the_time() -> list[Any]:
+    await in_between(0)
+    return [time.time(), time.time_ns() // 1_000]
+
+
+def test_two_runs_draw_differently() -> None:
+    """The seed of a run is its own."""
+    outcomes = []
+    for seed in (1, 2):
+        with Drive(draws_lots(), seed=seed) as drive:
+            drive.finish("in_between", [])
+            drive.finish("in_between#2", [])
+            outcome: Any = drive.run.outcome
+            outcomes.append(bytes(outcome.value))
+    assert outcomes[0] != outcomes[1]
+
+
+@workflow
+async def asks_a_step() -> list[Any]:
+    return [await in_between(1), await in_between(2)]
+
+
+def test_steps_see_the_real_clock_and_real_chance(lives: Lives) -> None:
+    """DESIGN section 5: stand-ins are for workflow code only."""
+
+    async def main() -> list[list[Any]]:
+        async with lives.engine() as engine:
+            return await (await engine.start(asks_a_step())).result()
+
+    first, second = run_async(main())
+    assert REAL_BEFORE <= first[1] <= second[1] <= time.time()
+    assert first[2:4] != second[2:4]
+
+
+def test_nothing_is_replaced_outside_workflow_code() -> None:
+    """The modules themselves are untouched."""
+    assert abs(time.time() - time_ns() / 1e9) < 5
+    assert isinstance(moment.now(), datetime.datetime)
+    assert type(moment.now()) is datetime.datetime
+    assert time.__name__ == "time"
+    assert not hasattr(time, "__perdure_real__")
+
+
+@workflow
+async def uses_classes() -> list[bool]:
+    now = datetime.datetime.now()
+    made = moment(2024, 1, 31, tzinfo=dt.UTC)
+    return [
+        isinstance(now, datetime.datetime),
+        isinstance(made, moment),
+        isinstance(made, date),
+        not isinstance("x", moment),
+        moment.fromisoformat("2024-01-31T00:00:00+00:00") == made,
+        moment.strptime("2024", "%Y").year == 2024,
+        moment.fromtimestamp(0, dt.UTC).year == 1970,
+        moment.combine(date(2024, 1, 1), datetime.time(3)).hour == 3,
+        issubclass(moment, date),
+        (made - moment(2024, 1, 30, tzinfo=dt.UTC)) == datetime.timedelta(days=1),
+        type(now) is type(made),
+    ]
+
+
+def test_dates_behave_as_dates_in_workflow_code() -> None:
+    """Stand-ins are the classes they stand for, as far as code can tell."""
+    with Drive(uses_classes()) as drive:
+        outcome: Any = drive.run.outcome
+        assert bytes(outcome.value) == b"[" + b",".join([b"true"] * 11) + b"]"
+
+
+@workflow
+async def draws_secrets(how: str) -> str:
+    try:
+        match how:
+            case "os.urandom":
+                return os.urandom(4).hex()
+            case "secrets":
+                return secrets.token_hex(4)
+            case "SystemRandom":
+                return str(random.SystemRandom().random())
+    except Forbidden as error:
+        return str(error)
+    return "?"
+
+
+@pytest.mark.parametrize("how", ["os.urandom", "secrets", "SystemRandom"])
+def test_real_chance_in_workflow_code_is_seeded_or_refused(how: str) -> None:
+    """FAULTS D6: a draw that would differ on replay is replaced, or raises naming the replacement."""
+    with Drive(draws_secrets(how)) as drive:
+        first: Any = drive.run.outcome
+        again: Any = drive.rebuilt()[0].outcome
+        assert first == again

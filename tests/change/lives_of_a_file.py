@@ -1,0 +1,63 @@
+"""What the tests of changed code share: a first life on version A, a second on version B, a third on A again."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from change.versions_of_a_file import SourceFile
+from events.kinds import Note
+from support.effects import Effects
+from support.lives import Lives, until
+
+from perdure import Engine, RunParked, Status
+
+_numbers = itertools.count(1)
+
+
+def workflow_name() -> str:
+    """Tests share one registry, and their files have different paths: each needs a name of its own."""
+    return f"order_{next(_numbers)}"
+
+
+async def is_idle(engine: Engine, run_id: str) -> bool:
+    """Whether the run has come to its long wait: for a note, for an hour, or for the end of a backoff."""
+    view = await engine.status(run_id)
+    waits = view.waiting
+    return view.status is Status.WAITING and any("tests.note" in w.detail or w.until is not None for w in waits)
+
+
+async def live_first(lives: Lives, source: SourceFile, old: str, name: str) -> None:
+    """Run version A until it waits, then crash."""
+    module = source.load(old)
+    engine = lives.engine()
+    await engine.open()
+    await engine.start(module[name](), id="run")
+    await until(lambda: is_idle(engine, "run"))
+    await lives.crash(engine)
+
+
+async def parks(lives: Lives, source: SourceFile, new: str, effects: Effects) -> str:
+    """Version B claims the run and parks it before any side effect; returns the reason."""
+    before = effects.lines()
+    source.load(new)
+    async with lives.engine() as engine:
+        await engine.send("run", Note("wake"), key="wake")
+        with pytest.raises(RunParked):
+            await engine.get("run").result(timeout=10)
+        view = await engine.status("run")
+        assert view.status is Status.PARKED
+        assert view.reason is not None
+        assert effects.lines() == before, "a side effect before the divergence was noticed"
+        return view.reason
+
+
+async def finishes(lives: Lives, source: SourceFile, text: str, *, resume: bool, above: str = "") -> Any:
+    """A later life with this text; `resume` for a run that was parked."""
+    source.load(text, above=above)
+    async with lives.engine() as engine:
+        if resume:
+            assert await engine.resume("run")
+        await engine.send("run", Note("wake"), key="wake")
+        return await engine.result("run", timeout=10)

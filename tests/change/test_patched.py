@@ -1,0 +1,178 @@
+"""`patched`: runs that were already past the change take the old way, all others the new one, over any crash."""
+
+from __future__ import annotations
+
+from change.lives_of_a_file import finishes, is_idle, live_first, workflow_name
+from change.versions_of_a_file import SourceFile
+from events.kinds import Note
+from support.effects import Effects
+from support.lives import Lives, run_async, until
+
+from perdure import Engine
+
+
+def old_and_new(name: str) -> tuple[str, str]:
+    old = f"""
+        @workflow
+        async def {name}() -> str:
+            await charge()
+            await receive(Note)
+            return await ship()
+        """
+    new = f"""
+        @workflow
+        async def {name}() -> str:
+            if patched("reserve-first"):
+                await reserve()
+            await charge()
+            await receive(Note)
+            return await ship()
+        """
+    return old, new
+
+
+def test_a_run_that_was_past_the_change_takes_the_old_way(
+    lives: Lives, source: SourceFile, effects: Effects
+) -> None:
+    """CONFORMANCE V3 (as bar 6 needs it): the open run is not disturbed by the guarded step."""
+    name = workflow_name()
+    old, new = old_and_new(name)
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        assert await finishes(lives, source, new, resume=False) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"charge": 1, "ship": 1}
+
+
+def test_a_parked_run_goes_on_once_the_change_is_guarded(
+    lives: Lives, source: SourceFile, effects: Effects
+) -> None:
+    """The way out that the report names: guard the change, then resume."""
+    from change.lives_of_a_file import parks
+
+    name = workflow_name()
+    old, new = old_and_new(name)
+    careless = new.replace('if patched("reserve-first"):', "if True:")
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        assert "Diverged" in await parks(lives, source, careless, effects)
+        assert await finishes(lives, source, new, resume=True) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"charge": 1, "ship": 1}
+
+
+def test_a_new_run_takes_the_new_way_over_a_crash_at_every_record(
+    lives: Lives, source: SourceFile, effects: Effects
+) -> None:
+    """CONFORMANCE V3: the choice is recorded; every replay makes the same one."""
+    name = workflow_name()
+    text = f"""
+        @workflow
+        async def {name}() -> list[str]:
+            taken = []
+            if patched("reserve-first"):
+                taken.append(await reserve())
+            taken.append(await charge())
+            await receive(Note)
+            return [*taken, await ship()]
+        """
+    module = source.load(text)
+
+    async def drive(engine: Engine, handle: object) -> None:
+        await engine.send("run", Note("wake"), key="wake")
+
+    way = ["reserved", "charged", "shipped"]
+    for before in (False, True):
+        assert run_async(lives.crash_at_every_record(module[name], drive=drive, before=before)) == way
+
+
+def test_a_change_behind_the_current_wait_takes_the_new_way(
+    lives: Lives, source: SourceFile, effects: Effects
+) -> None:
+    """CONFORMANCE V3: the old run has not been there yet, so it may go the new way; and keeps to it."""
+    name = workflow_name()
+    old = f"""
+        @workflow
+        async def {name}() -> str:
+            await charge()
+            await receive(Note)
+            return await ship()
+        """
+    new = f"""
+        @workflow
+        async def {name}() -> str:
+            await charge()
+            await receive(Note)
+            if patched("tell-them"):
+                await notify()
+                await receive(Stop)
+            return await ship()
+        """
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        source.load(new)
+        engine = lives.engine()
+        await engine.open()
+        await engine.send("run", Note("wake"))
+
+        async def told() -> bool:
+            return (await engine.status("run")).records >= 5
+
+        await until(told)
+        await lives.crash(engine)
+        async with lives.engine() as engine:
+            from events.kinds import Stop
+
+            await engine.send("run", Stop())
+            assert await engine.result("run", timeout=10) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"charge": 1, "notify": 1, "ship": 1}
+
+
+def test_each_iteration_of_a_loop_decides_for_itself(
+    lives: Lives, source: SourceFile, effects: Effects
+) -> None:
+    """CONFORMANCE V3: iterations before the deploy the old way, those after it the new way."""
+    name = workflow_name()
+    old = f"""
+        @workflow
+        async def {name}() -> str:
+            for _ in range(4):
+                await charge()
+                await receive(Note)
+            return await ship()
+        """
+    new = f"""
+        @workflow
+        async def {name}() -> str:
+            for _ in range(4):
+                if patched("reserve-too"):
+                    await reserve()
+                await charge()
+                await receive(Note)
+            return await ship()
+        """
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        for life, records in enumerate((6, 9, 12)):
+            source.load(new)
+            engine = lives.engine()
+            await engine.open()
+            await engine.send("run", Note("wake"), key=str(life))
+
+            async def further(engine: Engine = engine, records: int = records) -> bool:
+                return (await engine.status("run")).records >= records and await is_idle(engine, "run")
+
+            await until(further)
+            await lives.crash(engine)
+        assert await finishes(lives, source, new, resume=False) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"charge": 4, "reserve": 3, "ship": 1}

@@ -1,0 +1,92 @@
+"""`perdure worker`: drains on the first signal, ends at once on the second, and loses nothing either way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.cli_kit import APP, Perdure, invoke, invoke_json, wait_for_file
+
+
+def start_worker(store: Path, *more: str) -> Perdure:
+    worker = Perdure("worker", "--app", APP, "--store", str(store), *more)
+    worker.until("ready")
+    return worker
+
+
+def resting_run(store: Path, seconds: float, workflow: str = "cli_rest") -> Path:
+    mark = store.parent / "mark"
+    data = json.dumps({"path": str(mark), "seconds": seconds})
+    invoke("start", workflow, "--input", data, "--id", "rest", "--app", APP, store=store)
+    return mark
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_an_idle_worker_leaves_at_the_first_signal(store: Path, number: int, code: int) -> None:
+    """O16"""
+    with start_worker(store) as worker:
+        worker.signal(number)
+        worker.until("draining")
+        worker.until("stopped")
+        assert worker.wait() == code
+    assert not list(store.parent.glob("*.lock"))
+
+
+def test_a_running_step_may_finish_within_the_grace(store: Path) -> None:
+    """O16: its result is stored before the worker leaves."""
+    mark = resting_run(store, 0.5)
+    with start_worker(store, "--grace", "20") as worker:
+        wait_for_file(mark)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    kinds = [record["kind"] for record in invoke_json("history", "rest", store=store)["records"]]
+    assert "step_done" in kinds
+
+
+@pytest.mark.parametrize("workflow", ["cli_rest", "cli_rest_in_thread"])
+def test_a_long_step_is_cut_off_when_the_grace_is_over(store: Path, workflow: str) -> None:
+    """O16: the process ends within the grace, and the run is free for the next worker."""
+    mark = resting_run(store, 600.0, workflow)
+    with start_worker(store, "--grace", "0.1") as worker:
+        wait_for_file(mark)
+        began = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert time.monotonic() - began < 10
+    shown = invoke_json("show", "rest", store=store)
+    assert shown["worker"] is None
+    assert [record["kind"] for record in invoke_json("history", "rest", store=store)["records"]] == ["started"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_it_now(store: Path, number: int, code: int) -> None:
+    """O16: and the next worker goes on where it was."""
+    mark = resting_run(store, 600.0)
+    with start_worker(store, "--grace", "600") as worker:
+        wait_for_file(mark)
+        worker.signal(signal.SIGTERM)
+        worker.until("draining")
+        worker.signal(number)
+        assert worker.wait() == code
+    mark.unlink()
+    with start_worker(store):
+        wait_for_file(mark)  # the step, whose outcome was never recorded, runs again
+
+
+def test_machine_output_is_one_document_a_line(store: Path) -> None:
+    with start_worker(store, "--json") as worker:
+        worker.signal(signal.SIGTERM)
+        events = [json.loads(worker.line())["event"], json.loads(worker.line())["event"]]
+        assert worker.wait() == 0
+    assert events == ["draining", "stopped"]
+
+
+def test_a_worker_without_workflows_is_a_mistake(store: Path) -> None:
+    with Perdure("worker", "--store", str(store), env={"PERDURE_APP": ""}) as worker:
+        worker.until("a worker needs workflows")
+        assert worker.wait() == 2
+    assert not store.exists()

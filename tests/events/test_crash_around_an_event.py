@@ -1,0 +1,133 @@
+"""A crash between taking an event and recording it: the event is still delivered once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from events.kinds import Note
+from support.effects import Effects
+from support.lives import Lives, run_async
+from support.processes import Process
+
+from perdure import Engine, RunHandle, receive, step, workflow
+from perdure.store.base import CommitResult, Store, Turn
+from perdure.store.sqlite import SQLiteStore
+
+
+@step
+async def write_down(path: str, text: str) -> str:
+    Effects(Path(path)).add(text)
+    return text
+
+
+@workflow
+async def write_down_notes(path: str, count: int) -> list[str]:
+    return [await write_down(path, (await receive(Note)).text) for _ in range(count)]
+
+
+@workflow
+async def read_notes(count: int) -> list[str]:
+    return [(await receive(Note)).text for _ in range(count)]
+
+
+async def three_notes(engine: Engine, handle: RunHandle[list[str]]) -> None:
+    for text in ("a", "b", "c"):
+        await engine.send(handle.id, Note(text), key=text)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after the commit"])
+def test_a_crash_around_the_record_of_an_event_neither_loses_nor_doubles_it(
+    lives: Lives, effects: Effects, before: bool
+) -> None:
+    """CONFORMANCE E5: the engine dies around each record in turn."""
+    path = str(effects.path)
+    result = run_async(
+        lives.crash_at_every_record(lambda: write_down_notes(path, 3), drive=three_notes, before=before)
+    )
+    assert result == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after the commit"])
+def test_events_that_share_a_turn_survive_a_crash_around_it(lives: Lives, before: bool) -> None:
+    """CONFORMANCE E5: several events are taken in one turn, all or nothing."""
+    result = run_async(lives.crash_at_every_record(lambda: read_notes(3), drive=three_notes, before=before))
+    assert result == ["a", "b", "c"]
+
+
+class DyingStore:
+    """Kills its process around the commit that records the `number`-th event."""
+
+    def __init__(self, store: Store, number: int, before: bool) -> None:
+        self._store = store
+        self._left = number
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
+        self._left -= sum(entry.row.kind == "event_received" for turn in turns for entry in turn.entries)
+        if self._left > 0:
+            return await self._store.commit(turns)
+        if not self._before:
+            await self._store.commit(turns)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("alive after SIGKILL")
+
+
+async def die_around_event(database: str, effects_path: str, number: str, before: str) -> None:
+    """In a child process: take events until the chosen one, and die there."""
+    store = DyingStore(SQLiteStore(database), int(number), before == "True")
+    async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        run = await engine.start(write_down_notes(effects_path, 3), id="run")
+        await three_notes(engine, run)
+        await run.result()
+    print("not killed", file=sys.stderr)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after the commit"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_worker_really_killed_around_the_record_of_an_event(
+    tmp_path: Path, effects: Effects, number: int, before: bool
+) -> None:
+    """CONFORMANCE E5 with SIGKILL: the next process delivers every event exactly once."""
+    database = str(tmp_path / "killed.db")
+    target = "events.test_crash_around_an_event:die_around_event"
+    with Process(target, database, str(effects.path), str(number), str(before)) as child:
+        assert child.wait() == -signal.SIGKILL
+
+    async def main() -> None:
+        async with Engine(database, sweep_interval=0.02) as engine:
+            run = await engine.start(write_down_notes(str(effects.path), 3), id="run")
+            await three_notes(engine, run)  # what was acknowledged before the kill is not doubled
+            assert await run.result() == ["a", "b", "c"]
+            received = [e.data["value"]["text"] for e in await engine.history("run") if e.kind == "event_received"]
+            assert received == ["a", "b", "c"]
+
+    run_async(main())
+    assert effects.counts() == {"a": 1, "b": 1, "c": 1}
+
+
+def test_two_crashes_in_a_row_around_one_event(lives: Lives) -> None:
+    """CONFORMANCE E5: the life that recovers dies at the same place, before its commit."""
+
+    async def main() -> None:
+        async def act(engine: Engine) -> list[str]:
+            handle = await engine.start(read_notes(1), id="run")
+            await engine.send("run", Note("a"), key="a")
+            return await handle.result()
+
+        assert await lives.live_until(2, act, before=True)
+        for _ in range(3):
+            assert await lives.live_until(1, act, before=True)
+        async with lives.engine() as engine:
+            assert await asyncio.wait_for(act(engine), 10) == ["a"]
+
+    run_async(main())

@@ -1,0 +1,137 @@
+"""Driving a run by hand: no engine, no store, no clock. A test makes the records and delivers them one at a time.
+
+`Drive(fulfil("o-1"))` starts a run; `finish`, `fail`, `fire`, `receive` settle what it waits for; `rebuilt(n)` is a
+second run made from the first n records, through their stored form, as a load from a store would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from msgspec import Raw
+
+from perdure import Invocation
+from perdure.authoring.registry import registry
+from perdure.kernel import journal
+from perdure.kernel.commands import Command, RunStep
+from perdure.kernel.faults import encode_error
+from perdure.kernel.journal import Body, Record, from_row, to_row
+from perdure.kernel.operation import Frontier, StepOperation, TimerOperation, decode_frontier
+from perdure.kernel.run import Run
+from perdure.kernel.verbs import event_spec
+
+START = 1_700_000_000_000_000
+
+
+class Drive:
+    """One run and the journal it has so far."""
+
+    def __init__(self, invocation: Invocation[Any], *, seed: int = 7, run_id: str = "run") -> None:
+        self.spec = invocation.spec
+        self.run_id = run_id
+        self.now = START
+        self.records: list[Record] = []
+        self.commands: list[Command] = []
+        self._opened: list[Run] = []
+        self.run = self._new()
+        started = journal.Started(self.spec.name, self.spec.version, Raw(invocation.data), seed)
+        self.deliver("", started)
+
+    # -- delivering ----------------------------------------------------------------------------------------
+
+    def deliver(self, location: str, body: Body, *, after: int = 1_000) -> list[Command]:
+        """One more record, `after` microseconds later; returns what the code asked for."""
+        self.now = max(self.now + after, self.run.now)
+        record = Record(len(self.records) + 1, self.now, location, body)
+        self.records.append(record)
+        commands = self.run.deliver(record)
+        self.commands += commands
+        return commands
+
+    def finish(self, location: str, value: Any = None) -> list[Command]:
+        """The step at this location returned `value`."""
+        step = self.step(location)
+        data = step.spec.result.encode(value, "a test value")
+        return self.deliver(
+            location, journal.StepDone(Raw(data), 1, Raw(step.data), step.arguments_digest(), step.site)
+        )
+
+    def fail(self, location: str, error: BaseException) -> list[Command]:
+        step = self.step(location)
+        return self.deliver(
+            location,
+            journal.StepFailed(1, encode_error(error), Raw(step.data), step.arguments_digest(), step.site),
+        )
+
+    def retry(self, location: str, error: BaseException, *, after: int = 1_000) -> list[Command]:
+        step = self.step(location)
+        body = journal.StepRetry(
+            step.attempts + 1, encode_error(error), self.now + after, digest=step.arguments_digest()
+        )
+        return self.deliver(location, body)
+
+    def fire(self, location: str) -> list[Command]:
+        timer = self.run.operation(location)
+        assert isinstance(timer, TimerOperation), f"no timer at {location!r}, only {self.pending()}"
+        self.now = max(self.now, timer.at)
+        return self.deliver(location, journal.TimerFired(timer.site), after=0)
+
+    def receive(self, location: str, event: Any) -> list[Command]:
+        spec = event_spec(type(event))
+        value = Raw(spec.codec.encode(event, "a test event"))
+        return self.deliver(location, journal.EventReceived(len(self.records), spec.name, value, self.now))
+
+    def step(self, location: str) -> StepOperation:
+        operation = self.run.operation(location)
+        assert isinstance(operation, StepOperation), f"no step at {location!r}, only {self.pending()}"
+        return operation
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    def pending(self) -> list[str]:
+        """What the run waits for, in the order it was asked."""
+        return waiting_for(self.run)
+
+    def frontier(self) -> Frontier:
+        return decode_frontier(self.run.frontier())
+
+    # -- rebuilding ----------------------------------------------------------------------------------------
+
+    def rebuilt(
+        self, count: int | None = None, frontier: Frontier | None = None, **options: Any
+    ) -> tuple[Run, list[Command]]:
+        """A run made from the first `count` records, and the commands it still wants carried out."""
+        run = self._new(**options)
+        return run, run.replay(stored(self.records[:count]), frontier)
+
+    def _new(self, **options: Any) -> Run:
+        run = Run(self.spec, self.run_id, 1, latest=registry.latest, **options)
+        self._opened.append(run)
+        return run
+
+    def close(self) -> None:
+        for run in self._opened:
+            run.close()
+
+    def __enter__(self) -> Drive:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def stored(records: Sequence[Record]) -> list[Record]:
+    """The records as they come back from a store."""
+    return [from_row(to_row(record)) for record in records]
+
+
+def waiting_for(run: Run) -> list[str]:
+    return [f"{operation.kind} {operation.location}" for operation in run.pending()]
+
+
+def steps_asked(commands: Sequence[Command]) -> list[str]:
+    return [command.operation.location for command in commands if isinstance(command, RunStep)]

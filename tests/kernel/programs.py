@@ -1,0 +1,206 @@
+"""Random programs: trees of steps, sleeps, events, gathers, groups, timeouts, cleanups and loops, run by one workflow.
+
+`explore(seed)` makes a program, answers what it waits for in random order, and rebuilds the run from its journal
+after every single record. It asserts that nothing diverges and returns a digest of the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from kernel.kernel_kit import Drive, steps_asked, stored, waiting_for
+from perdure import event, receive, sleep, step, workflow
+from perdure.kernel import journal
+from perdure.kernel.journal import to_row
+from perdure.kernel.operation import StepOperation, TimerOperation, decode_frontier
+from perdure.kernel.run import GRACE_LOCATION
+
+Tree = list[Any]
+
+
+@event
+@dataclass
+class Nudge:
+    number: int
+
+
+class Refused(Exception):
+    pass
+
+
+@step
+async def act(name: str, fails: bool) -> str:
+    raise AssertionError("nobody runs steps here")
+
+
+async def interpret(tree: Tree) -> Any:
+    """Run one node of a program."""
+    kind, *rest = tree
+    match kind:
+        case "act":
+            return await act(rest[0], rest[1])
+        case "sleep":
+            return await sleep(rest[0])
+        case "plain-sleep":
+            return await asyncio.sleep(rest[0])
+        case "receive":
+            return (await receive(Nudge, timeout=rest[0])).number
+        case "row":
+            return [await interpret(child) for child in rest[0]]
+        case "gather":
+            return [repr(one) for one in await asyncio.gather(*map(interpret, rest[0]), return_exceptions=rest[1])]
+        case "group":
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(interpret(child)) for child in rest[0]]
+            return [repr(task.result()) for task in tasks]
+        case "first":
+            tasks = [asyncio.create_task(interpret(child)) for child in rest[0]]
+            done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            return [repr(task.exception() or task.result()) for task in done if not task.cancelled()]
+        case "as-completed":
+            return [repr(await one) for one in asyncio.as_completed([interpret(c) for c in rest[0]])]
+        case "timeout":
+            async with asyncio.timeout(rest[0]):
+                return await interpret(rest[1])
+        case "wait-for":
+            return await asyncio.wait_for(interpret(rest[1]), rest[0])
+        case "try":
+            try:
+                return await interpret(rest[0])
+            except Exception as error:
+                return f"caught {type(error).__name__}"
+            finally:
+                await interpret(rest[1])
+        case "background":
+            task = asyncio.create_task(interpret(rest[0]))
+            result = await interpret(rest[1])
+            return [result, repr(await task)] if rest[2] else result
+        case "shield":
+            return await asyncio.shield(interpret(rest[0]))
+        case "locked":
+            lock = asyncio.Lock()
+
+            async def guarded(child: Tree) -> str:
+                async with lock:
+                    return repr(await interpret(child))
+
+            return await asyncio.gather(*map(guarded, rest[0]))
+    raise AssertionError(kind)
+
+
+@workflow
+async def random_program(tree: list) -> Any:  # type: ignore[type-arg]
+    return await interpret(tree)
+
+
+# -- making programs -----------------------------------------------------------------------------------------
+
+LEAVES = ["act", "act", "act", "sleep", "plain-sleep", "receive"]
+NODES = [
+    "row", "gather", "group", "first", "as-completed", "timeout", "wait-for", "try", "background", "shield", "locked",
+]  # fmt: skip
+
+
+def grow(rng: random.Random, depth: int) -> Tree:
+    kind = rng.choice(NODES if depth > 0 and rng.random() < 0.7 else LEAVES)
+    some = [grow(rng, depth - 1) for _ in range(rng.randint(1, 3))] if kind in NODES else []
+    seconds = rng.choice([0, 0.001, 0.5, 3])
+    match kind:
+        case "act":
+            return [kind, rng.choice("abc"), rng.random() < 0.2]
+        case "sleep" | "plain-sleep":
+            return [kind, seconds]
+        case "receive":
+            return [kind, rng.choice([None, seconds])]
+        case "gather":
+            return [kind, some, rng.random() < 0.5]
+        case "timeout" | "wait-for":
+            return [kind, seconds, ["row", some]]
+        case "try":
+            return [kind, ["row", some], grow(rng, depth - 1)]
+        case "background":
+            return [kind, some[0], some[-1], rng.random() < 0.7]
+        case "shield":
+            return [kind, some[0]]
+    return [kind, some]
+
+
+# -- running them --------------------------------------------------------------------------------------------
+
+RECORDS_MAX = 60
+
+
+def _answer(drive: Drive, rng: random.Random) -> None:
+    """Settle one thing the run waits for, chosen at random; timers only in the order of their deadlines."""
+    timers = [o for o in drive.run.pending() if isinstance(o, TimerOperation)]
+    first = min(timers, key=lambda timer: (timer.at, timer.number), default=None)
+    others = [o for o in drive.run.pending() if not isinstance(o, TimerOperation)]
+    choices = sorted(others + ([first] if first is not None else []), key=lambda o: o.location)
+    if not drive.run.cancel_requested and rng.random() < 0.02:
+        drive.deliver("", journal.CancelRequested("enough", drive.now + 60_000_000))
+        return
+    chosen = rng.choice(choices)
+    match chosen:
+        case StepOperation() if chosen.args[1] and chosen.attempts:
+            drive.fail(chosen.location, Refused(chosen.location))
+        case StepOperation() if chosen.args[1] or (not chosen.attempts and rng.random() < 0.1):
+            drive.retry(chosen.location, Refused(chosen.location))
+        case StepOperation():
+            drive.finish(chosen.location, f"{chosen.args[0]} at {len(drive.records)}")
+        case TimerOperation():
+            drive.fire(chosen.location)
+        case _:
+            drive.receive(chosen.location, Nudge(len(drive.records)))
+
+
+def explore(seed: int) -> str:
+    """Run the program of this seed, rebuilding the run after every record; a digest of its journal."""
+    rng = random.Random(seed)
+    tree = grow(rng, 3)
+    with Drive(random_program(tree), seed=seed) as drive:
+        recorded: set[str] = set()
+        while drive.run.outcome is None and len(drive.records) < RECORDS_MAX:
+            asked_before = len(drive.commands)
+            _answer(drive, rng)
+            body = drive.records[-1].body
+            if isinstance(body, (journal.StepDone, journal.StepFailed)):
+                recorded.add(drive.records[-1].location)
+            again = recorded & set(steps_asked(drive.commands[asked_before:]))
+            assert not again, f"asked for again after their outcome was recorded: {again}"
+            frontier = drive.frontier()
+            for given in (None, frontier):
+                twin, commands = drive.rebuilt(frontier=given)
+                assert decode_frontier(twin.frontier()) == frontier
+                assert waiting_for(twin) == drive.pending()
+                assert twin.outcome == drive.run.outcome
+                if twin.outcome is None:
+                    pending = {o.location for o in twin.pending() if isinstance(o, StepOperation)}
+                    assert set(steps_asked(commands)) == pending
+                    assert len(steps_asked(commands)) == len(pending)
+            drive.run.close()
+            drive.run = twin  # go on from the rebuilt run: the journal is all there is
+            assert GRACE_LOCATION not in recorded
+        lines = [repr(to_row(record)) for record in stored(drive.records)]
+        lines += [repr(drive.run.frontier()), repr(waiting_for(drive.run))]
+        outcome = drive.run.outcome
+        lines.append(type(outcome).__name__)
+        if outcome is not None and hasattr(outcome, "value"):
+            lines.append(bytes(outcome.value).decode())
+            lines += outcome.abandoned
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def digest_of_many(first: str, last: str) -> None:
+    """For a process of its own: one digest over many programs."""
+    digest = hashlib.sha256()
+    for seed in range(int(first), int(last)):
+        digest.update(explore(seed).encode())
+    print(digest.hexdigest(), flush=True)
+    sys.stdout.flush()

@@ -1,0 +1,167 @@
+"""Processes that kill themselves at a chosen point: around a store call, around a record, inside a step."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from events.kinds import Note, Tick
+from support.effects import Effects
+
+from perdure import Engine, continue_as, current_step, info, receive, send, sleep, step, workflow
+from perdure.store.base import Store, Turn
+from perdure.store.sqlite import SQLiteStore
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("alive after SIGKILL")
+
+
+class DyingStore:
+    """Dies around the first call of `point`, or around the first commit that holds a record of that kind."""
+
+    def __init__(self, store: Store, point: str, before: bool) -> None:
+        self._store = store
+        self._point = point
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._store, name)
+        if name == "commit":
+            return self._commit
+        if name != self._point:
+            return inner
+
+        async def call(*args: Any) -> Any:
+            result = None if self._before else await inner(*args)
+            # A claim that found nothing is not the point yet.
+            if name == "claim" and not self._before and not result:
+                return result
+            die()
+
+        return call
+
+    async def _commit(self, turns: Sequence[Turn]) -> Any:
+        kinds = {entry.row.kind for turn in turns for entry in turn.entries}
+        if self._point not in kinds and self._point != "commit":
+            return await self._store.commit(turns)
+        if not self._before:
+            await self._store.commit(turns)
+        die()
+
+
+@step
+async def leave_mark(path: str, text: str) -> str:
+    Effects(Path(path)).add(f"{text} {current_step().idempotency_key}")
+    return text
+
+
+@step(initial_delay=0.01)
+async def leave_mark_on_second_try(path: str, text: str) -> str:
+    Effects(Path(path)).add(f"{text} {current_step().idempotency_key}")
+    if current_step().attempt == 1:
+        raise LookupError("first try")
+    return text
+
+
+@step
+async def die_in_the_body(path: str, where: str) -> str:
+    """Dies once: the file beside the effects says that it has."""
+    died = Path(f"{path}.died")
+    if where == "at its start" and not died.exists():
+        died.touch()
+        die()
+    Effects(Path(path)).add(f"body {current_step().idempotency_key}")
+    if where == "at its end" and not died.exists():
+        died.touch()
+        die()
+    return where
+
+
+@workflow
+async def marking_child(path: str) -> str:
+    return await leave_mark(path, "child")
+
+
+@workflow
+async def long_walk(path: str) -> list[str]:
+    """Everything that leaves a record of its own kind."""
+    first = await leave_mark(path, "first")
+    second = await leave_mark_on_second_try(path, "second")
+    await sleep(0.01)
+    note = (await receive(Note)).text
+    await send(info().id, Tick(1))
+    tick = str((await receive(Tick)).number)
+    child = await marking_child(path)
+    await continue_as(end_of_the_walk(path, [first, second, note, tick, child]))
+    raise AssertionError
+
+
+@workflow
+async def end_of_the_walk(path: str, so_far: list[str]) -> list[str]:
+    return [*so_far, await leave_mark(path, "last")]
+
+
+WALKED = ["first", "second", "note", "1", "child", "last"]
+
+
+@workflow
+async def one_step(path: str, where: str) -> str:
+    return await die_in_the_body(path, where)
+
+
+@workflow
+async def wait_for_note() -> str:
+    return (await receive(Note)).text
+
+
+async def walk(database: str, effects: str, point: str, before: str) -> None:
+    """Start the walk (or find it) and drive it to its end, unless it dies first."""
+    store = DyingStore(SQLiteStore(database), point, before == "True")
+    async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        await engine.start(long_walk(effects), id="run")
+        print("started", flush=True)
+        await engine.send("run", Note("note"), key="note")
+        await engine.result("run")
+        print("finished", flush=True)
+
+
+async def claim_and_walk(database: str, point: str, before: str) -> None:
+    """Only a worker: whatever it runs, it has claimed."""
+    store = DyingStore(SQLiteStore(database), point, before == "True")
+    async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        print("ready", flush=True)
+        await engine.result("run")
+        print("finished", flush=True)
+
+
+async def call(database: str, what: str, before: str) -> None:
+    """A client that dies around one call."""
+    points = {"start": "create", "send": "append", "cancel": "request_cancel"}
+    store = DyingStore(SQLiteStore(database), points[what], before == "True")
+    async with Engine(store, worker=False) as engine:  # type: ignore[arg-type]
+        if what == "start":
+            await engine.start(wait_for_note(), id="run")
+        elif what == "send":
+            await engine.send("run", Note("note"), key="note")
+        else:
+            await engine.cancel("run", "asked by a dying client")
+        print("acknowledged", flush=True)
+
+
+async def run_step(database: str, effects: str, where: str) -> None:
+    async with Engine(database, sweep_interval=0.02) as engine:
+        await (await engine.start(one_step(effects, where), id="run")).result()
+
+
+async def serve(database: str, sweep_interval: str = "") -> None:
+    """A plain worker, until it is killed."""
+    settings = {"sweep_interval": float(sweep_interval)} if sweep_interval else {}
+    async with Engine(database, **settings):
+        print("ready", flush=True)
+        await asyncio.Event().wait()

@@ -1,0 +1,84 @@
+"""Steps with `isolation="process"`, at the top level of a module so that the other process finds them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from perdure import current_step, step, workflow
+
+
+@dataclass
+class Report:
+    pid: int
+    attempt: int
+    key: str
+
+
+class Unwell(Exception):
+    pass
+
+
+@step(isolation="process")
+def report() -> Report:
+    print("this goes to stderr, not into the answer")
+    return Report(os.getpid(), current_step().attempt, current_step().idempotency_key)
+
+
+@step(isolation="process")
+async def report_async() -> Report:
+    return Report(os.getpid(), current_step().attempt, current_step().idempotency_key)
+
+
+@step(isolation="process", max_attempts=1)
+def fails(text: str) -> None:
+    raise Unwell(text)
+
+
+@step(isolation="process", max_attempts=2, initial_delay=0.001)
+def dies_once(marker: str) -> str:
+    if current_step().attempt == 1:
+        os._exit(7)
+    return "second"
+
+
+@step(isolation="process", max_attempts=1)
+def spins(marker: str) -> None:
+    """Says its pid and never ends; no exception can stop it, only a kill."""
+    Path(marker).write_text(str(os.getpid()))
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            continue
+
+
+@step(isolation="process", max_attempts=1)
+def unstorable() -> dict[str, object]:
+    return {"here": object()}
+
+
+@workflow
+async def isolated_reports() -> list[Report]:
+    return [await report(), await report_async()]
+
+
+@workflow
+async def isolated_failure() -> str:
+    try:
+        await fails("so so")
+    except Unwell as error:
+        return f"{type(error).__name__} {error}"
+    return "nothing"
+
+
+@workflow
+async def isolated_death(marker: str) -> str:
+    return await dies_once(marker)
+
+
+@workflow
+async def isolated_spin(marker: str, timeout: float) -> None:
+    await spins.options(timeout=timeout)(marker)

@@ -1,0 +1,14 @@
+"""The store tests run on every store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stores.store_kit import World
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(request.param, tmp_path)

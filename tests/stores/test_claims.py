@@ -1,0 +1,121 @@
+"""A run has one owner at a time; the due ones find one, oldest first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure.store.base import Release, Status, Store
+from stores.store_kit import World, accept, create, event, row_of, step_row, turn, worker
+
+
+def test_ten_claimers_get_ten_different_runs(world: World) -> None:
+    """C1, W1: 10 claimers on two stores, 10 runs, many rounds: every run is claimed exactly once a round."""
+    rounds = 100 if world.kind == "memory" else 30
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        keys = [await create(store, f"r{number}", owner=None) for number in range(10)]
+        for number in range(1, rounds + 1):
+            claimers = [(store, other)[index % 2].claim(f"w{index}", 100, 1) for index in range(10)]
+            claimed = [row for rows in await asyncio.gather(*claimers) for row in rows]
+            assert sorted(row.key for row in claimed) == keys
+            assert {row.epoch for row in claimed} == {number}
+            for row in claimed:
+                assert row.owner is not None
+                back = Release(key=row.key, epoch=row.epoch, seen_item=0, ready_at=1)
+                await store.release(row.owner, [back])
+
+    world.run(check)
+
+
+def test_none_only_if_there_is_none(world: World) -> None:
+    """C2: a claimer that competes for the first candidate still gets another one."""
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        for number in range(6):
+            await create(store, f"r{number}", owner=None)
+        first, second = await asyncio.gather(store.claim("w1", 9, 3), other.claim("w2", 9, 3))
+        assert (len(first), len(second)) == (3, 3)
+        assert await store.claim("w1", 9, 3) == []
+
+    world.run(check)
+
+
+def test_due_runs_come_oldest_first(world: World) -> None:
+    """C13: a run is due when its time has come and nobody owns it."""
+
+    async def check(store: Store) -> None:
+        for number, at in enumerate([30, 10, 20, 99]):
+            await create(store, f"r{number}", owner=None, at=at)
+        await create(store, "owned", owner="w1", at=1)
+        assert [row.id for row in await store.claim("w2", 30, 2)] == ["r1", "r2"]
+        assert [row.id for row in await store.claim("w2", 30, 9)] == ["r0"]
+
+    world.run(check)
+
+
+def test_the_dead_workers_runs_are_claimable_again(world: World) -> None:
+    """A3, W1: running ones at once, waiting ones when they are due or have something to read."""
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        await store.register_worker(worker("w1"))
+        await other.register_worker(worker("w2"))
+        busy, idle = await create(store, "busy"), await create(store, "idle")
+        timed, told = await create(store, "timed"), await create(store, "told")
+        for key, wake_at in ((idle, None), (timed, 900), (told, None)):
+            await accept(store, turn(key, 2, status=Status.WAITING, wake_at=wake_at))
+        await store.append("told", event(), 9)
+        assert await other.reap("w2", 200) == 0
+        await world.die(store, "w1")
+        assert await other.reap("w2", 200) == 4
+        assert [info.id for info in await other.workers()] == ["w2"]
+        assert {row.key for row in await other.claim("w2", 200, 9)} == {busy, told}
+        assert {row.key for row in await other.claim("w2", 900, 9)} == {timed}
+        assert (await row_of(other, "idle")).status is Status.WAITING
+        assert await other.reap("w2", 200) == 0
+
+    world.run(check)
+
+
+def test_a_late_turn_is_accepted_only_if_nobody_took_over(world: World) -> None:
+    """C3, C5: the epoch decides, not who is believed dead."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a", owner="ghost")
+        assert await store.reap("w2", 50) == 1  # an owner that was never registered
+        await accept(store, turn(key, 2, step_row(2)))
+        (row,) = await store.claim("w2", 200, 9)
+        assert row.epoch == 2
+        (late,) = await store.commit([turn(key, 3, step_row(3))])
+        assert "epoch" in late.reason  # type: ignore[union-attr]
+
+    world.run(check)
+
+
+def test_leaving_in_order_frees_everything(world: World) -> None:
+    """O16: whatever the worker still held is claimable by the others."""
+
+    async def check(store: Store) -> None:
+        await store.register_worker(worker("w1"))
+        await store.register_worker(worker("w1"))  # the same call again, after a lost answer
+        await create(store, "a")
+        await store.unregister_worker("w1", 70)
+        assert list(await store.workers()) == []
+        assert (await row_of(store, "a")).owner is None
+        assert [row.id for row in await store.claim("w2", 70, 9)] == ["a"]
+
+    world.run(check)
+
+
+def test_claims_whose_answer_got_lost_are_still_known(world: World) -> None:
+    """W2: a worker can ask what it holds, so that a run claimed "in vain" is not held for ever."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a", owner=None)
+        await store.claim("w1", 10, 9)
+        assert await store.held("w1") == {key: 1}  # type: ignore[attr-defined]
+        assert await store.held("w2") == {}  # type: ignore[attr-defined]
+
+    world.run(check)

@@ -1,0 +1,116 @@
+"""Committing on the loop's own thread is a shortcut that nobody can tell, except by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.sqlite.session import Session
+from stores.store_kit import accept, create, row_of, step_row, turn
+
+
+def on_store(tmp_path: Path, test: Callable[[SQLiteStore], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        store = SQLiteStore(tmp_path / "a.db")
+        await store.open()
+        try:
+            await test(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def thread(session: Session) -> int:
+    return threading.get_ident()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk must not decide these tests."""
+    monkeypatch.setattr(writer, "HERE_SECONDS_MAX", 60.0)
+
+
+def test_a_lone_commit_stays_on_its_thread(tmp_path: Path) -> None:
+    async def check(store: SQLiteStore) -> None:
+        assert await store._write_here(thread) == threading.get_ident()
+
+    on_store(tmp_path, check)
+
+
+def test_a_busy_loop_is_not_held_up(tmp_path: Path) -> None:
+    """When the loop has other things to do, the writer thread commits."""
+
+    async def check(store: SQLiteStore) -> None:
+        asyncio.get_running_loop().call_soon(lambda: None)
+        assert await store._write_here(thread) != threading.get_ident()
+
+    on_store(tmp_path, check)
+
+
+def test_a_slow_disk_is_left_to_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B24: after one commit that took too long, the loop's thread is spared for a while."""
+    monkeypatch.setattr(writer, "HERE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(writer, "HERE_PAUSE_FACTOR", 1e9)
+
+    async def check(store: SQLiteStore) -> None:
+        await store._write_here(thread)
+        assert await store._write_here(thread) != threading.get_ident()
+
+    on_store(tmp_path, check)
+
+
+def test_the_order_of_calls_is_kept(tmp_path: Path) -> None:
+    """A turn that could be committed here waits behind those already queued for the writer."""
+
+    async def check(store: SQLiteStore) -> None:
+        key = await create(store, "a")
+        asyncio.get_running_loop().call_soon(lambda: None)
+        futures = [store.commit([turn(key, seq, step_row(seq))]) for seq in range(2, 40)]
+        await asyncio.gather(*futures)
+        assert (await row_of(store, "a")).next_seq == 40
+
+    on_store(tmp_path, check)
+
+
+def test_a_chain_of_commits_starves_nobody(tmp_path: Path) -> None:
+    """Others on the loop get their turn between any two commits, however fast they follow each other."""
+
+    async def check(store: SQLiteStore) -> None:
+        key = await create(store, "a")
+        ticks = 0
+        seq = 2
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.0001)
+
+        ticking = asyncio.create_task(tick())
+        while ticks < 20:
+            await accept(store, turn(key, seq, step_row(seq)))
+            seq += 1
+            assert seq < 20_000, "the other task never ran"
+        ticking.cancel()
+
+    on_store(tmp_path, check)
+
+
+def test_the_wal_is_copied_back_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O14: the WAL does not grow for ever, although SQLite's own checkpointing is replaced."""
+    monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 20)
+
+    async def check(store: SQLiteStore) -> None:
+        key = await create(store, "a")
+        for seq in range(2, 300):
+            await accept(store, turn(key, seq, step_row(seq)))
+        assert Path(store.path + "-wal").stat().st_size < 100 * 4096
+
+    on_store(tmp_path, check)

@@ -1,0 +1,62 @@
+"""The statements themselves: all named, all used, the frequent ones on the index made for them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.store.sqlite import queries
+from perdure.store.sqlite.migrate import MIGRATIONS
+
+FOLDER = Path(queries.__file__).parent
+EXPECTED = {
+    "claim_runs": "runs_claimable",
+    "free_runs": "runs_owned",
+    "runs_held": "runs_owned",
+    "ended_under_owner": "runs_ended_under_owner",
+    "open_children": "runs_children",
+    "is_full": "inbox_of_run",
+    "records": "journal_position",
+    "list_open": "runs_open",
+    "list_ended": "runs_ended",
+    "list_children": "runs_children",
+    "count_ended": "runs_ended",
+    "list_by_prefix": "sqlite_autoindex_runs_1",
+}
+
+
+@pytest.fixture
+def connection() -> apsw.Connection:
+    made = apsw.Connection(":memory:")
+    for migration in MIGRATIONS:
+        made.execute(migration)
+    return made
+
+
+def test_every_statement_is_used_and_every_used_one_exists() -> None:
+    used = {name for path in FOLDER.glob("*.py") for name in re.findall(r'SQL\["(\w+)"', path.read_text())}
+    used |= {"sync_normal"}
+    assert used == set(queries.SQL)
+
+
+def test_every_statement_says_what_it_is_for() -> None:
+    for part in (FOLDER / "queries.sql").read_text().split("-- name: ")[1:]:
+        name, purpose = part.splitlines()[:2]
+        assert purpose.startswith("-- "), name
+
+
+def test_names_are_unique() -> None:
+    with pytest.raises(ValueError, match="'a'"):
+        queries.split("-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;\n")
+
+
+@pytest.mark.parametrize(("name", "index"), EXPECTED.items())
+def test_frequent_statements_use_their_index(connection: apsw.Connection, name: str, index: str) -> None:
+    """O21, rule 18: a million ended runs cost a claim nothing."""
+    sql = queries.SQL[name]
+    count = max([int(number) for number in re.findall(r"\?(\d+)", sql)] or [sql.count("?")])
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * count).fetchall()
+    assert any(index in str(step[3]) for step in plan), plan
