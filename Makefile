@@ -14,6 +14,7 @@ setup: $(STAMP) ## make the .venv that everything else uses
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost

@@ -10,11 +10,13 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,11 +167,11 @@ async def waiting_memory(path: Path) -> tuple[int, int, float]:
 
 def import_seconds() -> float:
     code = "import time; s = time.perf_counter(); import perdure; print(time.perf_counter() - s)"
-    times = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(5)
-    ]
-    return min(times)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    run = partial(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    return min(float(run().stdout) for _ in range(6))
 
 
 async def measure(directory: Path) -> list[Figure]:

@@ -336,7 +336,9 @@ def test_a_changed_operation_parks_the_run_and_restoring_the_code_finishes_it(
 
     run_async(main())
     assert effects.counts()["ship"] == 1
-    assert effects.counts()["charge"] == (0 if "event of another" in change or "sleep" == change else effects.counts()["charge"])
+    assert effects.counts()["charge"] == (
+        0 if "event of another" in change or "sleep" == change else effects.counts()["charge"]
+    )
 
 
 def check_report(reason: str, journal_side: str, code_side: str) -> None:
@@ -409,9 +411,7 @@ def test_ending_early_with_records_left_over_parks(lives: Lives, source: SourceF
     run_async(main())
 
 
-def test_ending_early_instead_of_the_current_wait_parks(
-    lives: Lives, source: SourceFile, effects: Effects
-) -> None:
+def test_ending_early_instead_of_the_current_wait_parks(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """CONFORMANCE V1, FAULTS D4: no record is left over, but the run waited for something and now just ends."""
     name = workflow_name()
     old = f"""

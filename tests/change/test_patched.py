@@ -31,9 +31,7 @@ def old_and_new(name: str) -> tuple[str, str]:
     return old, new
 
 
-def test_a_run_that_was_past_the_change_takes_the_old_way(
-    lives: Lives, source: SourceFile, effects: Effects
-) -> None:
+def test_a_run_that_was_past_the_change_takes_the_old_way(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """CONFORMANCE V3 (as bar 6 needs it): the open run is not disturbed by the guarded step."""
     name = workflow_name()
     old, new = old_and_new(name)
@@ -46,9 +44,7 @@ def test_a_run_that_was_past_the_change_takes_the_old_way(
     assert effects.counts() == {"charge": 1, "ship": 1}
 
 
-def test_a_parked_run_goes_on_once_the_change_is_guarded(
-    lives: Lives, source: SourceFile, effects: Effects
-) -> None:
+def test_a_parked_run_goes_on_once_the_change_is_guarded(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """The way out that the report names: guard the change, then resume."""
     from change.lives_of_a_file import parks
 
@@ -90,9 +86,7 @@ def test_a_new_run_takes_the_new_way_over_a_crash_at_every_record(
         assert run_async(lives.crash_at_every_record(module[name], drive=drive, before=before)) == way
 
 
-def test_a_change_behind_the_current_wait_takes_the_new_way(
-    lives: Lives, source: SourceFile, effects: Effects
-) -> None:
+def test_a_change_behind_the_current_wait_takes_the_new_way(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """CONFORMANCE V3: the old run has not been there yet, so it may go the new way; and keeps to it."""
     name = workflow_name()
     old = f"""
@@ -135,9 +129,7 @@ def test_a_change_behind_the_current_wait_takes_the_new_way(
     assert effects.counts() == {"charge": 1, "notify": 1, "ship": 1}
 
 
-def test_each_iteration_of_a_loop_decides_for_itself(
-    lives: Lives, source: SourceFile, effects: Effects
-) -> None:
+def test_each_iteration_of_a_loop_decides_for_itself(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """CONFORMANCE V3: iterations before the deploy the old way, those after it the new way."""
     name = workflow_name()
     old = f"""

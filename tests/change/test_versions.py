@@ -63,7 +63,7 @@ def test_the_latest_version_is_found_by_name() -> None:
         async def numbered() -> None:
             return None
 
-    for version in ("1.9", "1.10", "1.2", "1.10-rc"):
+    for version in ("1.9", "1.10", "1.2"):
         declare(version)
     assert registry.latest("numbered").version == "1.10"
     assert registry.latest("pinned").version == "2"
@@ -99,9 +99,7 @@ def test_a_run_that_nobody_knows_waits_visibly(lives: Lives, monkeypatch: pytest
     run_async(main())
 
 
-def test_an_unknown_workflow_does_not_hold_up_others(
-    lives: Lives, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_workflow_does_not_hold_up_others(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     """CONFORMANCE W4, law 8: hundreds of runs nobody knows are released, the one that is known finishes."""
     monkeypatch.setattr(limits, "UNKNOWN_WORKFLOW_RETRY_SECONDS", 0.05)
 

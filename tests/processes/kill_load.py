@@ -74,9 +74,7 @@ async def killed_child(path: str, number: int) -> int:
 @workflow
 async def killed_order(path: str, number: int) -> list[int]:
     await on_the_loop(path)
-    _, _, one, two = await asyncio.gather(
-        in_a_thread(path), on_the_third_attempt(path), several(path), several(path)
-    )
+    _, _, one, two = await asyncio.gather(in_a_thread(path), on_the_third_attempt(path), several(path), several(path))
     await sleep(0.002 * (number % 5))
     go = await receive(Go)
     child = await killed_child(path, number)

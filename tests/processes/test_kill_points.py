@@ -70,9 +70,7 @@ def test_a_worker_killed_around_a_record(tmp_path: Path, effects: Effects, kind:
 
 @BEFORE_AND_AFTER
 @pytest.mark.parametrize("point", ["claim", "load", "commit"])
-def test_a_worker_killed_around_a_claim_or_a_load(
-    tmp_path: Path, effects: Effects, point: str, before: bool
-) -> None:
+def test_a_worker_killed_around_a_claim_or_a_load(tmp_path: Path, effects: Effects, point: str, before: bool) -> None:
     """FAULTS A3, A4, A5: nothing was appended, the next worker claims it."""
     database = tmp_path / "killed.db"
 

@@ -95,9 +95,7 @@ def sent_row(seq: int, target: str, refused: str = "") -> Row:
 
 
 def child_row(seq: int, child_id: str, refused: str = "") -> Row:
-    return to_row(
-        Record(seq, 100 + seq, "child", journal.ChildStarted(child_id, "order", "1", refused=refused))
-    )
+    return to_row(Record(seq, 100 + seq, "child", journal.ChildStarted(child_id, "order", "1", refused=refused)))
 
 
 # -- what goes in ----------------------------------------------------------------------------------------
@@ -157,9 +155,7 @@ def send(seq: int, target: str, item: NewItem | None = None) -> Entry:
 
 
 def spawn(seq: int, new: NewRun) -> Entry:
-    return Entry(
-        child_row(seq, new.id), Spawn(new=new, refused={"conflict": child_row(seq, new.id, "conflict")})
-    )
+    return Entry(child_row(seq, new.id), Spawn(new=new, refused={"conflict": child_row(seq, new.id, "conflict")}))
 
 
 def worker(worker_id: str, at: int = 1) -> WorkerInfo:

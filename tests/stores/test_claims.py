@@ -43,13 +43,15 @@ def test_none_only_if_there_is_none(world: World) -> None:
 
 
 def test_due_runs_come_oldest_first(world: World) -> None:
-    """C13: a run is due when its time has come and nobody owns it."""
+    """C13: a run is due when its time has come and nobody owns it. O2: new runs are due whatever the clock says now."""
 
     async def check(store: Store) -> None:
-        for number, at in enumerate([30, 10, 20, 99]):
-            await create(store, f"r{number}", owner=None, at=at)
+        for number, ready_at in enumerate([30, 10, 20, 99]):
+            key = await create(store, f"r{number}", owner="w1", at=500)
+            await store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=ready_at)])
+        await create(store, "new", owner=None, at=500)
         await create(store, "owned", owner="w1", at=1)
-        assert [row.id for row in await store.claim("w2", 30, 2)] == ["r1", "r2"]
+        assert [row.id for row in await store.claim("w2", 30, 3)] == ["new", "r1", "r2"]
         assert [row.id for row in await store.claim("w2", 30, 9)] == ["r0"]
 
     world.run(check)

@@ -65,9 +65,7 @@ def test_a_run_can_send_to_itself(world: World) -> None:
         key = await create(store, "a")
         done = await accept(store, turn(key, 2, send(2, "a")))
         assert [delivery.key for delivery in done.deliveries] == [key]
-        done = await accept(
-            store, turn(key, 3, send(3, "a"), *finishing(key, 4).entries, status=Status.COMPLETED)
-        )
+        done = await accept(store, turn(key, 3, send(3, "a"), *finishing(key, 4).entries, status=Status.COMPLETED))
         assert list(done.effects) == [sent_row(3, "a", "finished")]
 
     world.run(check)
@@ -78,9 +76,7 @@ def test_a_cancel_is_sent_once(world: World) -> None:
 
     async def check(store: Store) -> None:
         key, target = await create(store, "a"), await create(store, "b")
-        done = await accept(
-            store, turn(key, 2, send(2, "b", cancel()), send(3, "b", cancel("again")), pending_max=0)
-        )
+        done = await accept(store, turn(key, 2, send(2, "b", cancel()), send(3, "b", cancel("again")), pending_max=0))
         assert list(done.effects) == [sent_row(2, "b"), sent_row(3, "b")]
         assert len(done.deliveries) == 1
         (item,) = await store.inbox(target, 9)
@@ -110,7 +106,7 @@ def test_a_child_is_created_with_the_record_of_it(world: World) -> None:
         assert (mine.owner, mine.epoch, mine.status, mine.parent) == ("w1", 1, Status.RUNNING, link)
         assert (anyones.owner, anyones.epoch, anyones.status) == (None, 0, Status.PENDING)
         assert detached.parent is None
-        assert [row.id for row in await store.claim("w2", 40, 9)] == ["detached", "anyones"]
+        assert [row.id for row in await store.claim("w2", 40, 9)] == ["anyones", "detached"]
 
     world.run(check)
 

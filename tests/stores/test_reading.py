@@ -36,9 +36,7 @@ def test_filters_narrow_and_the_newest_come_first(world: World) -> None:
         for number in range(4):
             key = await create(store, f"c-{number}", parent=link, workflow=("ship", "bill")[number % 2])
             if number >= 2:
-                await accept(
-                    store, finishing(key, 2, status=Status.FAILED if number == 3 else Status.COMPLETED)
-                )
+                await accept(store, finishing(key, 2, status=Status.FAILED if number == 3 else Status.COMPLETED))
         await create(store, "c-waits", owner=None)
         assert await ids(store) == ["c-waits", "c-3", "c-2", "c-1", "c-0", "p-1"]
         assert await ids(store, limit=2) == ["c-waits", "c-3"]
@@ -89,9 +87,7 @@ def test_hostile_ids_are_only_text(world: World, run_id: str) -> None:
         await create(store, "plain")
         assert (await row_of(store, run_id)).id == run_id
         assert await ids(store, id_prefix=run_id) == [run_id]
-        assert await ids(store, id_prefix=run_id[:1] + "%") == (
-            [run_id] if run_id.startswith(run_id[:1] + "%") else []
-        )
+        assert await ids(store, id_prefix=run_id[:1] + "%") == ([run_id] if run_id.startswith(run_id[:1] + "%") else [])
 
     world.run(check)
 

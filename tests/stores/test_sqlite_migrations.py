@@ -34,9 +34,7 @@ asyncio.run(main())
 
 def described(connection: apsw.Connection) -> list[tuple[str, str]]:
     """The schema without what does not matter: comments and white space."""
-    rows = connection.execute(
-        "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"
-    ).fetchall()
+    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").fetchall()
     return [(str(name), " ".join(re.sub("--.*", "", str(sql)).split())) for name, sql in rows]
 
 

@@ -40,9 +40,7 @@ class Process:
 
     def expect(self, line: str) -> None:
         got = self.line()
-        assert got == line, (
-            f"expected {line!r} from the child, got {got!r} (exit status {self._process.poll()})"
-        )
+        assert got == line, f"expected {line!r} from the child, got {got!r} (exit status {self._process.poll()})"
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

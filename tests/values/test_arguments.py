@@ -17,9 +17,7 @@ from values.value_samples import Line
 
 
 def codec(function: Callable[..., Any]) -> ArgumentsCodec:
-    return ArgumentsCodec(
-        inspect.signature(function), typing.get_type_hints(function), f"step {function.__name__!r}"
-    )
+    return ArgumentsCodec(inspect.signature(function), typing.get_type_hints(function), f"step {function.__name__!r}")
 
 
 def charge(order_id: str, cents: int = 5, rate: float = 1.0) -> None: ...
@@ -83,9 +81,7 @@ def test_a_wrong_call_is_a_type_error_that_names_the_function(function: Any, arg
 
 def test_errors_name_the_argument() -> None:
     """FAULTS E1, F6."""
-    with pytest.raises(
-        NotStorable, match=r"argument 'cents' of step 'charge' cannot be stored.*Expected `int`"
-    ):
+    with pytest.raises(NotStorable, match=r"argument 'cents' of step 'charge' cannot be stored.*Expected `int`"):
         codec(charge).encode(("a", "b"), {})
     with (
         socket.socket() as conn,

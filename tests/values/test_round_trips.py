@@ -83,9 +83,7 @@ def test_a_zone_comes_back_as_its_offset() -> None:
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
-    first, second = (
-        datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Paris"), fold=fold) for fold in (0, 1)
-    )
+    first, second = (datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Paris"), fold=fold) for fold in (0, 1))
     for codec in (codec_for(None), codec_for(datetime)):
         moments = [codec.decode(codec.encode(value, "it"), "it").timestamp() for value in (first, second)]
         assert moments == [first.timestamp(), second.timestamp()]

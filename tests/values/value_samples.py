@@ -281,11 +281,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
-        return (
-            list(one) == list(other)
-            and all(map(same, one, other))
-            and all(map(same, one.values(), other.values()))
-        )
+        return list(one) == list(other) and all(map(same, one, other)) and all(map(same, one.values(), other.values()))
     if isinstance(one, (set, frozenset)):
         return one == other and {type(item) for item in one} == {type(item) for item in other}
     if isinstance(one, (float, complex)):
@@ -301,9 +297,7 @@ def random_value(rng: random.Random, depth: int = 4) -> Any:
         lambda: rng.choice(UNTYPED),
         lambda: rng.randrange(-(2**70), 2**70),
         lambda: rng.random() * 10 ** rng.randrange(-300, 300),
-        lambda: "".join(
-            chr(rng.choice([36, 97, 0xE9, 0xD800, 0x1F600, 0, 34])) for _ in range(rng.randrange(5))
-        ),
+        lambda: "".join(chr(rng.choice([36, 97, 0xE9, 0xD800, 0x1F600, 0, 34])) for _ in range(rng.randrange(5))),
         lambda: rng.randbytes(rng.randrange(6)),
         lambda: datetime(2000, 1, 1) + timedelta(microseconds=rng.randrange(10**17)),
     ]

@@ -115,6 +115,4 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 def history_entry(row: Row) -> HistoryEntry:
     """Raises `CorruptRecord` for a damaged row."""
     record = from_row(row)
-    return HistoryEntry(
-        row.seq, moment(row.at), row.kind, row.location, msgspec.json.decode(row.data), record
-    )
+    return HistoryEntry(row.seq, moment(row.at), row.kind, row.location, msgspec.json.decode(row.data), record)

@@ -38,9 +38,7 @@ def event(cls: Any = None, /, *, name: str | None = None) -> Any:
             raise UnstorableType(
                 f"event {target.__qualname__} cannot be stored: {reason} ({place}). Make it a dataclass of plain data."
             )
-        spec = EventSpec(
-            name=check_name(name or target.__name__, "an event"), type=target, codec=codec_for(target)
-        )
+        spec = EventSpec(name=check_name(name or target.__name__, "an event"), type=target, codec=codec_for(target))
         registry.add_event(spec, place)
         target.__perdure_event__ = spec  # type: ignore[attr-defined]
         return target

@@ -79,18 +79,14 @@ class Shape:
         except NameError:
             return None
         except TypeError as error:
-            raise BadDefinition(
-                f"the annotations of {self.what} ({self.place}) cannot be read: {error}."
-            ) from None
+            raise BadDefinition(f"the annotations of {self.what} ({self.place}) cannot be read: {error}.") from None
 
     @functools.cached_property
     def hints(self) -> dict[str, Any]:
         if self._hints is None:
             self._hints = self._resolve()
             if self._hints is None:
-                raise BadDefinition(
-                    f"an annotation of {self.what} ({self.place}) names something that does not exist."
-                )
+                raise BadDefinition(f"an annotation of {self.what} ({self.place}) names something that does not exist.")
             self._check(self._hints)
         return self._hints
 

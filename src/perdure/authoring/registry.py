@@ -6,7 +6,6 @@ and the error names both files.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -108,6 +107,8 @@ class Registry:
         """The newest version of a workflow. Raises `UnknownWorkflow`, listing close names."""
         table = self._workflows.get(name)
         if table is None:
+            import difflib  # only for the rare mistake, not for every start
+
             close = difflib.get_close_matches(name, self._workflows, n=3)
             hint = f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
             raise UnknownWorkflow(

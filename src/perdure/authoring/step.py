@@ -58,9 +58,7 @@ class Step(Generic[P, R]):
             getattr(function, "__call__", None)  # noqa: B004  # an object whose __call__ is async
         )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise BadDefinition(
-                f"step {self.name!r} is a generator. Return a list, or write one step for each item."
-            )
+            raise BadDefinition(f"step {self.name!r} is a generator. Return a list, or write one step for each item.")
         if options.isolation == "process":
             _check_isolatable(function, self.name)
         self._shape = Shape(function, f"step {self.name!r}")
@@ -142,9 +140,7 @@ def _check_isolatable(function: Any, name: str) -> None:
         )
 
 
-async def _ask(
-    run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str
-) -> Any:
+async def _ask(run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str) -> Any:
     return await run.ask_step(spec, args, kwargs, data, spec.name, site)
 
 

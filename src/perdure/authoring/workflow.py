@@ -168,9 +168,7 @@ async def start_child(
     cancelled with its parent nor awaited by it. Raises `RunConflict` if a given id is taken by something else.
     """
     if not isinstance(invocation, Invocation):
-        raise BadArgument(
-            f"start_child needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}."
-        )
+        raise BadArgument(f"start_child needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
     return await verbs.start_child_run(invocation.spec, invocation.data, id, detach, caller_site())
 
 

@@ -81,20 +81,12 @@ class Client:
     async def start(self, invocation: Invocation[Any], run_id: str | None, on_conflict: OnConflict) -> str:
         """Create a run, durable when this returns. The same id with the same workflow and input is the same run."""
         if not isinstance(invocation, Invocation):
-            raise BadArgument(
-                f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}."
-            )
+            raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
         if on_conflict not in ("return", "raise"):
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
-        run_id = (
-            check_run_id(run_id)
-            if run_id is not None
-            else str(UUID(int=self._rng.getrandbits(128), version=4))
-        )
+        run_id = check_run_id(run_id) if run_id is not None else str(UUID(int=self._rng.getrandbits(128), version=4))
         if self._worker is None:
-            invocation.spec.arguments.decode(
-                invocation.data
-            )  # a wrong type is refused before anything is written
+            invocation.spec.arguments.decode(invocation.data)  # a wrong type is refused before anything is written
             new = self._new_run(invocation.spec, invocation.data, run_id)
             result = await self._store.create(new, None)
         else:
@@ -105,9 +97,7 @@ class Client:
 
     async def _start_here(self, worker: Worker, invocation: Invocation[Any], run_id: str) -> Any:
         """The fast path: the first turn is taken in memory and stored together with the run."""
-        prepared: Prepared = await _in_callback(
-            lambda: worker.prepare(invocation.spec, invocation.data, run_id)
-        )
+        prepared: Prepared = await _in_callback(lambda: worker.prepare(invocation.spec, invocation.data, run_id))
         try:
             result = await self._store.create(prepared.new, prepared.turn)
         except BaseException:
@@ -137,7 +127,7 @@ class Client:
     def _check_same(self, invocation: Invocation[Any], row: RunRow, on_conflict: OnConflict) -> None:
         spec = invocation.spec
         if row.input_digest != input_digest(spec.name, invocation.data):
-            other = f"is a {row.workflow!r}" if row.workflow != spec.name else "has another input"
+            other = f"is a {row.workflow!r}, not a {spec.name!r}" if row.workflow != spec.name else "has another input"
             raise RunConflict(f"run {row.id!r} exists and {other}. Choose another id.")
         if on_conflict == "raise":
             raise RunConflict(f"run {row.id!r} already exists (status {row.status}).")
@@ -195,9 +185,7 @@ class Client:
                 return decode(record.body)
             case journal.Failed(error):
                 cause = decode_error(error)
-                raise RunFailed(
-                    f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}"
-                ) from cause
+                raise RunFailed(f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}") from cause
             case journal.Cancelled(reason):
                 raise RunCancelled(f"run {run_id!r} was cancelled: {reason or 'no reason given'}")
             case _:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import platform
 import random
+import socket
 import uuid
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -89,7 +89,7 @@ class Engine:
             )
         self._store = open_store(url) if isinstance(url, (str, os.PathLike)) else url
         self._with_worker = worker
-        self._name = name or f"{platform.node() or 'worker'}-{os.getpid()}"
+        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.settings: Settings = load_settings(settings)
         self._clock: Clock = clock or SystemClock()
         # Draws worker ids, seeds of runs and jitter; nothing here is a secret.
@@ -130,7 +130,7 @@ class Engine:
             info = WorkerInfo(
                 id=worker_id,
                 name=self._name,
-                host=platform.node(),
+                host=socket.gethostname(),
                 pid=self._pid,
                 started_at=self._clock.now(),
             )
@@ -209,9 +209,7 @@ class Engine:
             )
         client = self._client
         if os.getpid() != self._pid:
-            raise EngineNotOpen(
-                "this engine belongs to the process that was forked. Open one in this process."
-            )
+            raise EngineNotOpen("this engine belongs to the process that was forked. Open one in this process.")
         if client is None:
             state = "closed" if self._closing else "not open yet"
             raise EngineNotOpen(f"the engine is {state}. Use it inside `async with Engine(...) as engine:`.")

@@ -25,9 +25,7 @@ logger = logging.getLogger("perdure.recovery")
 class Recovery:
     """One task per worker that keeps runs moving."""
 
-    def __init__(
-        self, worker: Worker, store: Store, settings: Settings, clock: Clock, rng: random.Random
-    ) -> None:
+    def __init__(self, worker: Worker, store: Store, settings: Settings, clock: Clock, rng: random.Random) -> None:
         self._worker = worker
         self._store = store
         self._settings = settings

@@ -132,6 +132,4 @@ class Resident:
     @property
     def is_idle(self) -> bool:
         """Nothing is going on: it waits for time or for the outside."""
-        return not (
-            self.attempts or self.outcomes or self.written or self.in_flight or self.queued or self.commands
-        )
+        return not (self.attempts or self.outcomes or self.written or self.in_flight or self.queued or self.commands)

@@ -4,7 +4,6 @@ then the default, whose reason stands beside it in `perdure.limits`."""
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -64,6 +63,10 @@ def load_settings(
 
 def _from_pyproject(directory: Path) -> dict[str, Any]:
     path = directory / "pyproject.toml"
+    if not path.exists():
+        return {}
+    import tomllib  # only here: most programs have no such file, and it is slow to import
+
     try:
         with path.open("rb") as file:
             section = tomllib.load(file).get("tool", {}).get("perdure", {})

@@ -43,9 +43,7 @@ class Attempt:
         self.operation = operation
         self.number = operation.attempts + 1
         run = resident.run
-        self.context = StepContext(
-            run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}"
-        )
+        self.context = StepContext(run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}")
         self.task: asyncio.Task[None] | None = None
         self.unwanted = False
 
@@ -254,9 +252,7 @@ def call_retry_hooks(resident: Resident) -> None:
         if not isinstance(body, (journal.StepRetry, journal.StepFailed)) or operation.spec.on_retry is None:
             continue
         next_at = body.next_at if isinstance(body, journal.StepRetry) else None
-        failed = FailedAttempt(
-            resident.id, operation.location, body.attempt, decode_error(body.error), next_at
-        )
+        failed = FailedAttempt(resident.id, operation.location, body.attempt, decode_error(body.error), next_at)
         try:
             operation.spec.on_retry(failed)
         except Exception:

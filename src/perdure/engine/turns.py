@@ -82,9 +82,7 @@ class TurnBuilder:
             resident.commands += [RunStep(step) for step in run.due_steps(now)]
         return self._close_turn(resident, now, entries, consumed)
 
-    def _close_turn(
-        self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]
-    ) -> Turn | None:
+    def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:
         run = resident.run
         frontier = run.frontier()
         expecting = self._add_effects(resident, now, entries)
@@ -156,16 +154,12 @@ class TurnBuilder:
             return timer.location, journal.TimerFired(timer.site), None
         return None
 
-    def _other(
-        self, resident: Resident, item: InboxItem, now: int
-    ) -> tuple[str, Body | None, InboxItem | None]:
+    def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, InboxItem | None]:
         run = resident.run
         if item.kind is ItemKind.CANCEL:
             if run.cancel_requested:
                 return "", None, item
-            grace = (
-                run.spec.cancel_grace if run.spec.cancel_grace is not None else self._settings.cancel_grace
-            )
+            grace = run.spec.cancel_grace if run.spec.cancel_grace is not None else self._settings.cancel_grace
             until = max(now, run.now) + round(grace * 1_000_000)
             return "", journal.CancelRequested(item.data.decode(), until), item
         notice = read_child_item(item.data)
@@ -212,9 +206,7 @@ class TurnBuilder:
         spec = child.spec
 
         def row(refused: str) -> Row:
-            body = journal.ChildStarted(
-                child.child_id, spec.name, spec.version, child.detached, refused, child.site
-            )
+            body = journal.ChildStarted(child.child_id, spec.name, spec.version, child.detached, refused, child.site)
             return to_row(Record(seq, at, child.location, body))
 
         new = NewRun(
@@ -235,24 +227,18 @@ class TurnBuilder:
         at = max(now, resident.run.now)
 
         def row(refused: str) -> Row:
-            return to_row(
-                Record(seq, at, send.location, journal.Sent(send.target, send.type, refused, send.site))
-            )
+            return to_row(Record(seq, at, send.location, journal.Sent(send.target, send.type, refused, send.site)))
 
         kind = ItemKind.CANCEL if send.is_cancel else ItemKind.EVENT
         item = NewItem(kind=kind, type=send.type, data=send.data, sent_at=at, dedup=send.dedup)
         return Entry(
             row(""),
-            Send(
-                target=send.target, item=item, refused={r: row(r) for r in ("not_found", "finished", "full")}
-            ),
+            Send(target=send.target, item=item, refused={r: row(r) for r in ("not_found", "finished", "full")}),
         )
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def _end(
-        self, resident: Resident, outcome: Outcome, now: int, seq: int
-    ) -> tuple[Row, NextGeneration | None]:
+    def _end(self, resident: Resident, outcome: Outcome, now: int, seq: int) -> tuple[Row, NextGeneration | None]:
         run = resident.run
         at = max(now, run.now)
         continued = None

@@ -121,9 +121,7 @@ class Worker:
         self._suspect_until = 0.0
         self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
-        self._steps = StepRunner(
-            clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready
-        )
+        self._steps = StepRunner(clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready)
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
 
     def draw_seed(self) -> int:
@@ -242,9 +240,7 @@ class Worker:
         reason = f"no worker knows workflow {row.workflow!r} version {row.version!r}"
         self._outages.say(reason, "run %r waits: %s", row.id, reason)
         self._give_back(
-            Release(
-                key=row.key, epoch=row.epoch, seen_item=seen, ready_at=self._clock.now() + wait, reason=reason
-            )
+            Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=self._clock.now() + wait, reason=reason)
         )
 
     def _spawned(self, parent: Turn, committed: Committed, cursor: int) -> None:
@@ -316,7 +312,10 @@ class Worker:
         future.add_done_callback(lambda done: self._committed(moved, turns, done, cursor))
 
     def _committed(
-        self, moved: Sequence[Resident], turns: Sequence[Turn], done: asyncio.Future[Sequence[CommitResult]],
+        self,
+        moved: Sequence[Resident],
+        turns: Sequence[Turn],
+        done: asyncio.Future[Sequence[CommitResult]],
         cursor: int,
     ) -> None:
         if done.cancelled():
@@ -425,10 +424,7 @@ class Worker:
         now = self._clock.now()
         deadline = run.next_deadline()
         more = (
-            resident.written
-            or resident.outcomes
-            or resident.inbox.others
-            or (deadline is not None and deadline <= now)
+            resident.written or resident.outcomes or resident.inbox.others or (deadline is not None and deadline <= now)
         )
         if more or resident.inbox.match(run.receives()) is not None:
             self.coordinator.mark_ready(resident)
@@ -519,9 +515,7 @@ class Worker:
         """Let running steps finish and their results be stored, within the grace; then let go of every run."""
         await self._steps.drain(grace)
         waited = 0.0
-        while any(r.in_flight or r.outcomes or r.queued for r in self.coordinator) and waited < max(
-            grace, 0.5
-        ):
+        while any(r.in_flight or r.outcomes or r.queued for r in self.coordinator) and waited < max(grace, 0.5):
             await asyncio.sleep(0.01)
             waited += 0.01
         self._closed = True
@@ -546,9 +540,7 @@ def _decode_journal(loaded: Loaded) -> list[Record]:
     records = [from_row(row) for row in loaded.rows]
     for position, record in enumerate(records, 1):
         if record.seq != position:
-            raise CorruptRecord(
-                f"record {position} is missing: the journal goes on with record {record.seq}."
-            )
+            raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
     if len(records) != loaded.run.next_seq - 1:
         raise CorruptRecord(
             f"the journal should end with record {loaded.run.next_seq - 1} but has {len(records)} records."

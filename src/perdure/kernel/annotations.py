@@ -66,9 +66,7 @@ _OPEN: Final[frozenset[Any]] = frozenset(
     | {collections.OrderedDict, collections.defaultdict, collections.Counter}
 )
 #: msgspec sorts members of a set by `<`; only for these is that one order in every process.
-_ORDERED: Final[frozenset[Any]] = frozenset(
-    {str, int, float, bytes, date, datetime, timedelta, Decimal, UUID}
-)
+_ORDERED: Final[frozenset[Any]] = frozenset({str, int, float, bytes, date, datetime, timedelta, Decimal, UUID})
 _WRAPPERS: Final[frozenset[Any]] = frozenset(
     {typing.Annotated, typing.Final, typing.ClassVar, typing.Required, typing.NotRequired}
 )
@@ -204,9 +202,7 @@ class _Surveyor:
             for argument in arguments:
                 self.visit(argument, f"{path}[]", bound)
         elif isinstance(origin, type) and hasattr(origin, "__parameters__"):
-            given = [
-                bound.get(argument, argument) if _hashable(argument) else argument for argument in arguments
-            ]
+            given = [bound.get(argument, argument) if _hashable(argument) else argument for argument in arguments]
             parameters: tuple[Any, ...] = origin.__parameters__
             self.visit_class(origin, path, dict(zip(parameters, given, strict=False)))
         else:

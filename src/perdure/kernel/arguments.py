@@ -53,8 +53,7 @@ class ArgumentsCodec:
     def _least(self, positional: list[Parameter]) -> int:
         """How many positional arguments a call without keywords needs; above the maximum if none will do."""
         needs_keyword = any(
-            p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty
-            for p in self._parameters.values()
+            p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty for p in self._parameters.values()
         )
         if needs_keyword:
             return len(positional) + 1
@@ -107,9 +106,7 @@ class ArgumentsCodec:
         try:
             return _encode_json(out)
         except ValueError:
-            raise NotStorable(
-                f"a keyword of {self._what} cannot be stored: it is not valid Unicode."
-            ) from None
+            raise NotStorable(f"a keyword of {self._what} cannot be stored: it is not valid Unicode.") from None
 
     def _encode_one(self, name: str, value: Any) -> Any:
         kind = self._parameters[name].kind
@@ -117,9 +114,7 @@ class ArgumentsCodec:
         if kind is Parameter.VAR_POSITIONAL:
             return [Raw(encode(item, f"{what}, number {index}")) for index, item in enumerate(value)]
         if kind is Parameter.VAR_KEYWORD:
-            return {
-                key: Raw(encode(item, f"argument {key!r} of {self._what}")) for key, item in value.items()
-            }
+            return {key: Raw(encode(item, f"argument {key!r} of {self._what}")) for key, item in value.items()}
         return Raw(encode(value, what))
 
     def decode(self, data: bytes | memoryview | Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:

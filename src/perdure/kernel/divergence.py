@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from difflib import SequenceMatcher
 
 from perdure.errors import Diverged
 from perdure.kernel import journal
@@ -89,9 +88,9 @@ def _nearest(kind: str, location: str, asked: Sequence[Operation]) -> Operation 
     """The most likely counterpart of what was recorded: same kind first, then the most similar name."""
     if not asked:
         return None
-    return max(
-        asked, key=lambda o: (o.kind == kind, SequenceMatcher(None, o.location, location).ratio(), -o.number)
-    )
+    from difflib import SequenceMatcher  # only for the rare report, not for every start
+
+    return max(asked, key=lambda o: (o.kind == kind, SequenceMatcher(None, o.location, location).ratio(), -o.number))
 
 
 def _code_side(operation: Operation | None, otherwise: str) -> tuple[str, str]:

@@ -98,9 +98,7 @@ def encode_error(error: BaseException) -> Fault:
 
 def _encode(error: BaseException, budget: _Budget, chain_left: int, depth_left: int) -> Fault:
     budget.faults -= 1
-    message, message_cut = budget.text(
-        _safely(lambda: str(error), _UNREADABLE), limits.ERROR_MESSAGE_CHARS_MAX
-    )
+    message, message_cut = budget.text(_safely(lambda: str(error), _UNREADABLE), limits.ERROR_MESSAGE_CHARS_MAX)
     traceback, _ = budget.text(_traceback(error), limits.TRACEBACK_CHARS_MAX)
     notes, notes_cut = _notes(error, budget)
     args = budget.values(_arguments(error))
@@ -114,9 +112,7 @@ def _encode(error: BaseException, budget: _Budget, chain_left: int, depth_left: 
         args=args or ABSENT,
         attributes=attributes or ABSENT,
         notes=notes,
-        cause=_encode(cause, budget, chain_left - 1, depth_left)
-        if cause is not None and keep_cause
-        else None,
+        cause=_encode(cause, budget, chain_left - 1, depth_left) if cause is not None and keep_cause else None,
         cause_is_context=keep_cause and cause_is_context,
         suppress_context=_safely(lambda: bool(error.__suppress_context__), False),
         members=members,

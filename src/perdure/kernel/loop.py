@@ -34,9 +34,7 @@ MICROSECONDS = 1_000_000
 class LoopOwner(Protocol):
     """What the loop needs from its run."""
 
-    def ask_timer(
-        self, name: str, at: int, fire: Callable[[], None], site_depth: int = ...
-    ) -> TimerOperation: ...
+    def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = ...) -> TimerOperation: ...
 
     def withdraw(self, operation: Operation) -> None: ...
 
@@ -72,9 +70,7 @@ class RunTask(asyncio.Task[Any]):
 
     __slots__ = ("_number", "branch")
 
-    def __init__(
-        self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None
-    ) -> None:
+    def __init__(self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None) -> None:
         # Both before super().__init__, which puts the task into a WeakSet and so hashes it.
         self._number = loop.next_number()
         self.branch = branch

@@ -100,9 +100,7 @@ class TimerOperation(Operation):
     __slots__ = ("at", "fire")
     kind = "timer"
 
-    def __init__(
-        self, location: str, number: int, asked_at: int, site: str, at: int, fire: Callable[[], None]
-    ) -> None:
+    def __init__(self, location: str, number: int, asked_at: int, site: str, at: int, fire: Callable[[], None]) -> None:
         super().__init__(location, number, asked_at, site)
         self.at = at
         self.fire = fire

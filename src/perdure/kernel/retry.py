@@ -50,9 +50,7 @@ def _require(name: str, value: float, *, minimum: float, above: bool = False) ->
     good = value > minimum if above else value >= minimum
     if not good or not math.isfinite(value) or value > limits.DURATION_SECONDS_MAX:
         relation = "more than" if above else "at least"
-        raise BadDefinition(
-            f"{name} must be a number of {relation} {minimum:g} and at most a century, not {value}."
-        )
+        raise BadDefinition(f"{name} must be a number of {relation} {minimum:g} and at most a century, not {value}.")
 
 
 def is_retryable(policy: RetryPolicy, error: BaseException) -> bool:

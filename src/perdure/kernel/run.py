@@ -17,9 +17,13 @@ engine parks the run. After that, or after `close`, the object is only good for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from asyncio import tasks
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
@@ -164,9 +168,7 @@ class Run:
                 self._child_started(record, body)
             case journal.ChildDone():
                 child = self._settle(record, ChildOperation)
-                child.future.set_result(
-                    child.spec.result.decode(body.value, f"the result of child {child.child_id!r}")
-                )
+                child.future.set_result(child.spec.result.decode(body.value, f"the result of child {child.child_id!r}"))
             case journal.ChildFailed():
                 child = self._settle(record, ChildOperation)
                 failure = ChildFailed(
@@ -177,9 +179,7 @@ class Run:
             case journal.ChildCancelled():
                 child = self._settle(record, ChildOperation)
                 child.future.set_exception(
-                    ChildCancelled(
-                        f"child {child.child_id!r} was cancelled: {body.reason or 'no reason given'}"
-                    )
+                    ChildCancelled(f"child {child.child_id!r} was cancelled: {body.reason or 'no reason given'}")
                 )
             case journal.Sent():
                 self._sent(record, body)
@@ -229,9 +229,7 @@ class Run:
         self._journal = ()
         self._first_deadlines = {}
         self._check_frontier(frontier)
-        return [
-            request for operation in self._pending.values() if (request := _request(operation)) is not None
-        ]
+        return [request for operation in self._pending.values() if (request := _request(operation)) is not None]
 
     def _check_frontier(self, frontier: Frontier | None) -> None:
         if frontier is None:
@@ -329,7 +327,7 @@ class Run:
             return
         self.loop.stopped = True
         # Inside our own loop: a finally block that calls a step must be refused, not run it for real.
-        with self.loop.entered():
+        with self.loop.entered(), _quiet_coroutines():
             closed: set[RunTask] = set()
             while left := [task for task in self.loop.unfinished_tasks() if task not in closed]:
                 for task in reversed(left):  # a finally block may make new ones
@@ -405,9 +403,7 @@ class Run:
     ) -> RunFuture:
         if self._is_ending():
             return RunFuture(self.loop)
-        send = SendOperation(
-            self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel
-        )
+        send = SendOperation(self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel)
         if not self.replaying:
             self._commands.append(SendItem(send))
         return self._wait_for(send)
@@ -539,12 +535,7 @@ class Run:
         return unexplained or list(self._pending.values())
 
     def _check_arguments(self, step: StepOperation, recorded: int) -> None:
-        if (
-            not self.replaying
-            or self._arguments_check == "off"
-            or not recorded
-            or recorded == step.arguments_digest()
-        ):
+        if not self.replaying or self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
             return
         message = (
             f"step {step.location!r} of run {self.id!r} was recorded with other arguments than the code gives now "
@@ -602,9 +593,7 @@ class Run:
                     InboxFull(f"run {body.target!r} has too many unread events of type {body.type!r}.")
                 )
             case _:
-                send.future.set_exception(
-                    RunFinished(f"run {body.target!r} has ended and takes no more events.")
-                )
+                send.future.set_exception(RunFinished(f"run {body.target!r} has ended and takes no more events."))
 
     def _cancel(self, body: journal.CancelRequested) -> None:
         if self.cancel_requested or self.outcome is not None or self._main is None:
@@ -612,9 +601,7 @@ class Run:
         self.cancel_requested = True
         self.cancel_reason = body.reason
         if body.grace_until:
-            timer = TimerOperation(
-                GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over
-            )
+            timer = TimerOperation(GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over)
             self._add(timer)
             heapq.heappush(self._timers, (timer.at, timer.number, timer))
         self._main.cancel(body.reason or None)
@@ -640,11 +627,7 @@ class Run:
             self.loop.drain()
         if self.outcome is None and self._main is not None and self._main.done():
             self._finish(self._main)
-        elif (
-            self.outcome is not None
-            and not self.closed
-            and isinstance(self.outcome, (Continue, EndCancelled))
-        ):
+        elif self.outcome is not None and not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
             self._wind_up(cancel_tasks=False)
         elif self.outcome is None and not self._pending:
             raise Stuck(
@@ -655,9 +638,7 @@ class Run:
     def _finish(self, main: RunTask) -> None:
         abandoned = self._wind_up(cancel_tasks=True, main=main)
         if main.cancelled():
-            error: BaseException | None = asyncio.CancelledError(
-                "workflow code raised CancelledError by itself"
-            )
+            error: BaseException | None = asyncio.CancelledError("workflow code raised CancelledError by itself")
         else:
             error = main.exception()
         if main.cancelled() and self.cancel_requested:
@@ -689,9 +670,7 @@ class Run:
         if abandoned:
             self._drain_cancelled(left)
             names = ", ".join(repr(path) for path in abandoned)
-            self.complain(
-                f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}."
-            )
+            self.complain(f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}.")
         for operation in list(self._pending.values()):
             if not isinstance(operation, SendOperation):  # cancel requests to children are still to be carried out
                 self._remove(operation)
@@ -709,18 +688,18 @@ class Run:
         for task in self.loop.unfinished_tasks():
             stack = task.get_stack(limit=1)
             if stack:
-                return (
-                    f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
-                )
+                return f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
         return "no task is left"
 
 
 def _close_task(task: RunTask) -> None:
     task._log_destroy_pending = False
     coroutine: Any = task.get_coro()
+    loop = task.get_loop()
     # A finally block that waits makes close() raise "ignored GeneratorExit" and leaves the coroutine half closed; left so,
     # the garbage collector would run the rest of it outside our loop, where a step runs for real.
     for _ in range(_CLOSE_TRIES_MAX):
+        tasks._enter_task(loop, task)  # a finally block may ask for the current task (TaskGroup, timeout)
         try:
             coroutine.close()
         except (KeyboardInterrupt, SystemExit):
@@ -730,6 +709,29 @@ def _close_task(task: RunTask) -> None:
                 return
         else:
             return
+        finally:
+            tasks._leave_task(loop, task)
+    # Code that swallows even GeneratorExit, in a loop. Let go, it would be finalised at some garbage collection or at exit
+    # and go on looping there, outside of any run and without end; so it is never let go and costs its memory.
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+
+
+@contextlib.contextmanager
+def _quiet_coroutines() -> Iterator[None]:
+    """A helper coroutine that is dropped half closed reports to `sys.unraisablehook`; here there is nobody to tell."""
+    usual = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.object, (CoroutineType, AsyncGeneratorType)):
+            usual(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 def _never(operation: Op) -> Op:
@@ -754,9 +756,7 @@ def _request(operation: Operation) -> Command | None:
 def _still_wanted(command: Command) -> bool:
     match command:
         case RunStep(operation) | StartChild(operation) | SendItem(operation):
-            return not operation.settled and not (
-                isinstance(operation, ChildOperation) and operation.is_running
-            )
+            return not operation.settled and not (isinstance(operation, ChildOperation) and operation.is_running)
         case CancelStep():
             return False  # nothing of a run that was just loaded is under way
         case Mark() | Log() | Warn():

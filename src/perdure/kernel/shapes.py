@@ -164,9 +164,7 @@ class Form(NamedTuple):
         except Refused:
             raise
         except Exception as error:
-            reason = (
-                f"is {a_thing(self.cls)} that cannot be taken apart: {type(error).__name__}: {_brief(error)}"
-            )
+            reason = f"is {a_thing(self.cls)} that cannot be taken apart: {type(error).__name__}: {_brief(error)}"
             raise Refused(reason) from None
 
 
@@ -235,9 +233,7 @@ def form_of(cls: type, name: str) -> Form | None:
     if fields is None:
         return None
     by_call = issubclass(cls, (msgspec.Struct, tuple))
-    return Form(
-        name, cls, _fields_apart(fields), _by_call(cls, fields) if by_call else _by_attributes(cls, fields)
-    )
+    return Form(name, cls, _fields_apart(fields), _by_call(cls, fields) if by_call else _by_attributes(cls, fields))
 
 
 # -- registered classes ----------------------------------------------------------------------------------

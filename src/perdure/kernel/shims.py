@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as datetime_module
 import os as os_module
 import random as random_module
-import secrets as secrets_module
 import time as time_module
 import uuid as uuid_module
 from collections.abc import Callable
@@ -49,9 +48,7 @@ def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..
 
 
 def _no_sleep(run: Run, *_: Any) -> NoReturn:
-    raise Forbidden(
-        "workflow code called time.sleep(), which blocks the worker. Write `await sleep(...)` instead."
-    )
+    raise Forbidden("workflow code called time.sleep(), which blocks the worker. Write `await sleep(...)` instead.")
 
 
 def _seconds(run: Run) -> float:
@@ -62,11 +59,30 @@ def _nanoseconds(run: Run) -> int:
     return run.now * 1_000
 
 
+def _utc(run: Run, seconds: float | None = None) -> Any:
+    # The machine's zone differs between machines: inside a run it is UTC.
+    return time_module.gmtime(run.now / 1_000_000 if seconds is None else seconds)
+
+
+def _asctime(run: Run, moment: Any = None) -> str:
+    return time_module.asctime(_utc(run) if moment is None else moment)
+
+
+def _ctime(run: Run, seconds: float | None = None) -> str:
+    return time_module.asctime(_utc(run, seconds))
+
+
+def _strftime(run: Run, form: str, moment: Any = None) -> str:
+    return time_module.strftime(form, _utc(run) if moment is None else moment)
+
+
 _time = {
     name: _in_run(getattr(time_module, name), inside)
     for name, inside in {
         "time": _seconds, "monotonic": _seconds, "perf_counter": _seconds, "process_time": _seconds,
         "time_ns": _nanoseconds, "monotonic_ns": _nanoseconds, "perf_counter_ns": _nanoseconds,
+        "gmtime": _utc, "localtime": _utc, "asctime": _asctime, "ctime": _ctime, "strftime": _strftime,
+        "process_time_ns": _nanoseconds, "thread_time": _seconds, "thread_time_ns": _nanoseconds,
         "sleep": _no_sleep,
     }.items()
 }  # fmt: skip
@@ -138,7 +154,6 @@ def _seeded_random(run: Run, *args: Any) -> random_module.Random:
 _random["Random"] = _in_run(random_module.Random, _seeded_random)
 
 
-
 def _no_secrets(run: Run, *_args: Any, **_kwargs: Any) -> NoReturn:
     raise Forbidden(
         "workflow code asked for a secret (os.urandom, secrets, SystemRandom). What it draws would have to be the same on "
@@ -148,10 +163,6 @@ def _no_secrets(run: Run, *_args: Any, **_kwargs: Any) -> NoReturn:
 
 _random["SystemRandom"] = _in_run(random_module.SystemRandom, _no_secrets)
 _os = {"urandom": _in_run(os_module.urandom, _no_secrets)}
-_secrets = {
-    name: _in_run(getattr(secrets_module, name), _no_secrets)
-    for name in ("choice", "randbelow", "randbits", "SystemRandom", "token_bytes", "token_hex", "token_urlsafe")
-}
 
 _uuid = {
     name: _in_run(getattr(uuid_module, name), lambda run, *_args, **_kwargs: run.draws.uuid4())
@@ -166,15 +177,12 @@ _replacements: dict[int, Any] = {
     id(random_module): ModuleShim(random_module, _random),
     id(uuid_module): ModuleShim(uuid_module, _uuid),
     id(os_module): ModuleShim(os_module, _os),
-    id(secrets_module): ModuleShim(secrets_module, _secrets),
     id(datetime_module.datetime): DatetimeShim,
     id(datetime_module.date): DateShim,
 }
 # The originals are kept alive beside their ids: `random.random` is a bound method that only the module holds.
 _originals: list[Any] = []
-_shimmed = (
-    (time_module, _time), (random_module, _random), (uuid_module, _uuid), (os_module, _os), (secrets_module, _secrets),
-)  # fmt: skip
+_shimmed = ((time_module, _time), (random_module, _random), (uuid_module, _uuid), (os_module, _os))
 for _module, _functions in _shimmed:
     for _name, _shim in _functions.items():
         _original = getattr(_module, _name)
@@ -184,4 +192,15 @@ for _module, _functions in _shimmed:
 
 def stand_in(real: Any) -> Any | None:
     """What workflow code sees instead of `real`, or None if it may see the real thing."""
-    return _replacements.get(id(real))
+    found = _replacements.get(id(real))
+    if found is None and "secrets" in (getattr(real, "__name__", ""), getattr(real, "__module__", "")):
+        found = _without_secrets(real)
+    return found
+
+
+def _without_secrets(real: Any) -> Any | None:
+    """The module `secrets` or one of its functions. Found by name: importing it here would slow down every start."""
+    if isinstance(real, ModuleType):
+        functions = {name: value for name, value in vars(real).items() if callable(value)}
+        return ModuleShim(real, {name: _in_run(value, _no_secrets) for name, value in functions.items()})
+    return _in_run(real, _no_secrets) if callable(real) else None

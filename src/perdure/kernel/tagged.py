@@ -269,9 +269,7 @@ def _datetime(value: datetime) -> Any:
 
 def _time(value: time) -> Any:
     if value.tzinfo is not None and value.utcoffset() is None:
-        raise Refused(
-            "is a time in a zone without a fixed offset", "Store a datetime, or the zone's name beside it."
-        )
+        raise Refused("is a time in a zone without a fixed offset", "Store a datetime, or the zone's name beside it.")
     iso = time.isoformat(value)
     return {"$time": [iso, 1] if value.fold else iso}
 

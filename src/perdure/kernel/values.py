@@ -233,9 +233,7 @@ class ValueCodec(Generic[T]):
         except Refused as refused:
             raise NotStorable(f"{what} cannot be stored: {refused.text()}") from None
         except RecursionError:
-            raise NotStorable(
-                f"{what} cannot be stored: it is nested too deeply, or contains itself."
-            ) from None
+            raise NotStorable(f"{what} cannot be stored: it is nested too deeply, or contains itself.") from None
         return data
 
     def _encode_plain(self, typed: _Typed, value: Any, what: str) -> bytes | None:

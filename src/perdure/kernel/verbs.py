@@ -123,10 +123,7 @@ async def sleep_until(when: datetime, *, name: str = "sleep") -> None:
             f"sleep_until needs a datetime with a time zone, not {when!r}: without one it means another moment on another "
             "machine. Write for example datetime(2030, 1, 1, tzinfo=timezone.utc)."
         )
-    at = _microseconds(when)
-    if at > limits.NEVER:
-        raise BadArgument(f"sleep_until takes moments up to the end of the year 9999 in UTC, not {when!r}.")
-    await _sleep_to(run, at, name)
+    await _sleep_to(run, min(_microseconds(when), limits.NEVER), name)
 
 
 async def _sleep_to(run: Run, at: int, name: str) -> None:
@@ -178,9 +175,7 @@ def event_spec(type_: type) -> EventSpec:
 @overload
 async def receive(a: type[A], /, *, timeout: Duration | None = None, name: str = "receive") -> A: ...
 @overload
-async def receive(
-    a: type[A], b: type[B], /, *, timeout: Duration | None = None, name: str = "receive"
-) -> A | B: ...
+async def receive(a: type[A], b: type[B], /, *, timeout: Duration | None = None, name: str = "receive") -> A | B: ...
 @overload
 async def receive(
     a: type[A], b: type[B], c: type[C], /, *, timeout: Duration | None = None, name: str = "receive"
@@ -244,9 +239,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
     """Refuse ids that could not be stored, shown or told apart."""
-    rule = (
-        f"A run id is 1 to {limits.RUN_ID_BYTES_MAX} bytes of text without control characters or outer spaces"
-    )
+    rule = f"A run id is 1 to {limits.RUN_ID_BYTES_MAX} bytes of text without control characters or outer spaces"
     if not isinstance(run_id, str):
         raise BadArgument(f"a run id is text, not {type(run_id).__name__}. {rule}.")
     if not run_id or run_id != run_id.strip() or run_id in {".", ".."}:
@@ -275,7 +268,9 @@ def check_key(key: str | None) -> str | None:
 def check_reason(reason: str) -> str:
     """Why somebody ends a run: a line for people."""
     if not isinstance(reason, str) or len(reason) > limits.ERROR_MESSAGE_CHARS_MAX:
-        raise BadArgument(f"a reason is text of at most {limits.ERROR_MESSAGE_CHARS_MAX} characters, not {reason!r:.60}.")
+        raise BadArgument(
+            f"a reason is text of at most {limits.ERROR_MESSAGE_CHARS_MAX} characters, not {reason!r:.60}."
+        )
     return reason
 
 
@@ -331,9 +326,7 @@ async def start_child_run(
     return ChildHandle(run, operation)
 
 
-async def continue_run_as(
-    spec: WorkflowSpec | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> NoReturn:
+async def continue_run_as(spec: WorkflowSpec | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     """`await continue_as(...)`: the code stops here; nothing after it runs, `except` blocks included."""
     run = current_run("continue_as")
     target = spec if spec is not None else run.latest(run.spec.name)
@@ -422,9 +415,7 @@ class State(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         run = running_run()
-        return (
-            f"<state of {run.id!r}: {run.state!r}>" if run is not None else "<state: only in workflow code>"
-        )
+        return f"<state of {run.id!r}: {run.state!r}>" if run is not None else "<state: only in workflow code>"
 
 
 state = State()

@@ -195,9 +195,7 @@ class MemoryStore:
             self._ended.add(run.key)
         run.frontier = run.reason = None
         deliveries = (
-            list(self._tell_parent(run, items.terminated_notice(run.parent, run.id, reason, at)))
-            if run.parent
-            else []
+            list(self._tell_parent(run, items.terminated_notice(run.parent, run.id, reason, at))) if run.parent else []
         )
         for child in self._children.get(run.key, ()):
             asked = self._offer(child, items.orphaned_cancel(run.id, reason, at), 0)
@@ -252,11 +250,7 @@ class MemoryStore:
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
-        return {
-            run.key: run.epoch
-            for run in self._runs.values()
-            if run.owner == worker_id and not run.status.terminal
-        }
+        return {run.key: run.epoch for run in self._runs.values() if run.owner == worker_id and not run.status.terminal}
 
     async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
         runs = [run for key in keys if (run := self._runs.get(key)) is not None]
@@ -294,9 +288,7 @@ class MemoryStore:
             self._unowned.pop(key, None)
             self._hint()
             return True
-        return (
-            run.status is Status.PARKED and run.reason == reason
-        )  # the same call again, after a lost answer
+        return run.status is Status.PARKED and run.reason == reason  # the same call again, after a lost answer
 
     async def news(self, worker_id: str, cursor: int) -> News:
         fresh: list[Delivery] = []
@@ -374,7 +366,9 @@ class MemoryStore:
             turn.at,
             turn.frontier,
         )
-        run.recoveries, run.reason = 0, None
+        run.reason = None
+        if turn.entries:
+            run.recoveries = 0  # a record is progress; a frontier alone is not
         if turn.custom_status is not None:
             run.custom_status = turn.custom_status
         if turn.state is not None:
@@ -514,9 +508,7 @@ class MemoryStore:
         if item.dedup is not None:
             run.dedup.add(item.dedup)
         self._last_item += 1
-        stored = InboxItem(
-            id=self._last_item, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at
-        )
+        stored = InboxItem(id=self._last_item, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at)
         run.inbox[stored.id] = stored
         self._arrivals[stored.id] = run.key
         if run.owner is None:

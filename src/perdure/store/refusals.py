@@ -8,15 +8,12 @@ from perdure.store.base import CLAIMABLE, Rejected, Turn
 
 def not_found(run_id: str) -> RunNotFound:
     return RunNotFound(
-        f"no run has the id {run_id!r}; nothing was written. "
-        "Check the id with `perdure ls`, or start the run first."
+        f"no run has the id {run_id!r}; nothing was written. Check the id with `perdure ls`, or start the run first."
     )
 
 
 def finished(run_id: str, status: str) -> RunFinished:
-    return RunFinished(
-        f"run {run_id!r} has already ended ({status}), so it takes nothing more; nothing was written."
-    )
+    return RunFinished(f"run {run_id!r} has already ended ({status}), so it takes nothing more; nothing was written.")
 
 
 def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
@@ -38,9 +35,7 @@ def check_first_turn(turn: Turn) -> None:
 def rejected(turn: Turn, epoch: int, generation: int, next_seq: int, status: str) -> Rejected:
     """The first thing that does not fit, in the order a person would ask."""
     if turn.epoch != epoch:
-        return Rejected(
-            reason=f"another worker owns the run: its epoch is {epoch}, the turn has {turn.epoch}"
-        )
+        return Rejected(reason=f"another worker owns the run: its epoch is {epoch}, the turn has {turn.epoch}")
     if turn.generation != generation:
         return Rejected(reason=f"the run is in generation {generation}, the turn is of {turn.generation}")
     if turn.expected_seq != next_seq:

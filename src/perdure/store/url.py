@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Literal, cast
-from urllib.parse import parse_qs, unquote
 
 from perdure.errors import BadArgument, StoreUnusable
-from perdure.store.memory import MemoryStore
 
+# Stores are imported by those who use them: `import perdure` stays quick, and memory needs no apsw.
 if TYPE_CHECKING:
     from perdure.store.base import Store
 
@@ -27,7 +26,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     if "\0" in url:
         raise BadArgument(f"the store contains a NUL character. {_FORMS}")
     if url == ":memory:":
-        return MemoryStore()
+        return _memory()
     scheme, separator, rest = url.partition("://")
     if not separator:
         return _sqlite(url)
@@ -35,11 +34,17 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         case "sqlite":
             return _from_sqlite_url(rest)
         case "memory":
-            return MemoryStore()
+            return _memory()
         case "postgresql" | "postgres":
             raise StoreUnusable(f"PostgreSQL support is not in this release. {_FORMS}")
         case other:
             raise BadArgument(f"{other!r} is not a kind of store. {_FORMS}")
+
+
+def _memory() -> Store:
+    from perdure.store.memory import MemoryStore
+
+    return MemoryStore()
 
 
 def _from_sqlite_url(rest: str) -> Store:
@@ -47,15 +52,15 @@ def _from_sqlite_url(rest: str) -> Store:
     location, _, query = rest.partition("?")
     if not location.startswith("/"):
         raise BadArgument(f"a sqlite URL has three slashes before the path. {_FORMS}")
+    from urllib.parse import parse_qs, unquote
+
     options = parse_qs(query, keep_blank_values=True)
     durability = options.pop("durability", ["full"])[-1]
     if options:
-        raise BadArgument(
-            f"unknown options in the sqlite URL: {', '.join(sorted(options))}. Known: durability."
-        )
+        raise BadArgument(f"unknown options in the sqlite URL: {', '.join(sorted(options))}. Known: durability.")
     path = unquote(location[1:])
     if path in ("", ":memory:"):
-        return MemoryStore()
+        return _memory()
     return _sqlite(path, durability)
 
 

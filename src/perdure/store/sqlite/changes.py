@@ -75,9 +75,7 @@ def terminate(session: Session, run_id: str, reason: str, at: int) -> Sequence[D
         return None
     at = max(at, run.updated_at)  # records of one run never go back in time
     session.execute(SQL["terminate_run"], (at, run.key))
-    session.execute(
-        SQL["add_record"], (run.key, run.generation, *items.terminated_row(run.next_seq, at, reason))
-    )
+    session.execute(SQL["add_record"], (run.key, run.generation, *items.terminated_row(run.next_seq, at, reason)))
     asked = items.orphaned_cancel(run_id, reason, at)
     told = [offer(session, child, asked) for child in find_open_children(session, run.key)]
     if run.parent is not None and (parent := find_receiver_by_key(session, run.parent.key)) is not None:
@@ -126,10 +124,7 @@ def claim(session: Session, worker_id: str, at: int, limit: int, suspects_max: i
 def release(session: Session, worker_id: str, releases: Sequence[Release]) -> None:
     session.executemany(
         SQL["release_run"],
-        [
-            (each.reason, each.seen_item, each.ready_at, each.key, worker_id, each.epoch)
-            for each in releases
-        ],
+        [(each.reason, each.seen_item, each.ready_at, each.key, worker_id, each.epoch) for each in releases],
     )
     session.executemany(SQL["let_go"], [(each.key, worker_id) for each in releases])
 

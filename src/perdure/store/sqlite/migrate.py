@@ -36,9 +36,7 @@ def _recognise(session: Session, path: str) -> int:
     owner: int = session.value(SQL["application_id"])
     version: int = session.value(SQL["user_version"])
     if owner != APPLICATION_ID and (owner != 0 or version != 0 or not session.value(SQL["is_empty"])):
-        raise StoreUnusable(
-            f"{path} is a SQLite database of another program. Choose another path; it was left alone."
-        )
+        raise StoreUnusable(f"{path} is a SQLite database of another program. Choose another path; it was left alone.")
     if version > len(MIGRATIONS):
         raise SchemaTooNew(
             f"{path} is schema {version}; this perdure understands up to {len(MIGRATIONS)}.\n"

@@ -5,10 +5,12 @@
 -- == turns ==============================================================================================
 
 -- name: advance_run
--- The common turn: the run stays open. No entry of any index changes (see schema.sql).
-UPDATE runs SET status = ?, next_seq = ?, updated_at = ?, wake_at = ?, frontier = ?,
-    custom_status = coalesce(?, custom_status), state = coalesce(?, state), recoveries = 0, reason = NULL
-WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN ('pending', 'running', 'waiting');
+-- The common turn: the run stays open. No entry of any index changes (see schema.sql). A record is progress, a frontier
+-- alone is not: a run whose worker dies again and again must not be cleared by having been loaded.
+UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, wake_at = ?4, frontier = ?5,
+    custom_status = coalesce(?6, custom_status), state = coalesce(?7, state),
+    recoveries = iif(?2 > next_seq, 0, recoveries), reason = NULL
+WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN ('pending', 'running', 'waiting');
 
 -- name: finish_run
 -- The last turn: terminal, nobody's, nothing to wake for.

@@ -35,9 +35,7 @@ def run_row(values: Values) -> RunRow:
         finished_at=values[13],
         recoveries=values[14],
         input_digest=values[15],
-        parent=None
-        if values[16] is None
-        else ParentLink(key=values[16], generation=values[17], location=values[18]),
+        parent=None if values[16] is None else ParentLink(key=values[16], generation=values[17], location=values[18]),
         cancel_requested=bool(values[19]),
         frontier=values[20],
         reason=values[21],

@@ -119,13 +119,9 @@ def prepare_file(path: str) -> None:
     """Make sure that there is a file which can be used. Raises `StoreUnusable`, with the fix."""
     folder = os.path.dirname(path)
     if os.path.isdir(path):
-        raise StoreUnusable(
-            f"{path} is a directory. Name a file in it, such as {os.path.join(path, 'perdure.db')}."
-        )
+        raise StoreUnusable(f"{path} is a directory. Name a file in it, such as {os.path.join(path, 'perdure.db')}.")
     if not os.path.isdir(folder):
-        raise StoreUnusable(
-            f"the directory {folder} of {path} does not exist. Create it, or choose another path."
-        )
+        raise StoreUnusable(f"the directory {folder} of {path} does not exist. Create it, or choose another path.")
     with _creating:
         if not os.path.exists(path):
             _create(path)
@@ -156,9 +152,7 @@ def _create(path: str) -> None:
 
 def _warn_if_open_to_all(path: str) -> None:
     if os.name == "posix" and os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        log.warning(
-            "%s can be read by other users of this machine; `chmod 600` it if it should not be.", path
-        )
+        log.warning("%s can be read by other users of this machine; `chmod 600` it if it should not be.", path)
 
 
 def identity(path: str) -> tuple[int, int]:

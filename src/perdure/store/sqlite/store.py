@@ -146,18 +146,14 @@ class SQLiteStore:
 
     def _sessions(self) -> list[Session]:
         lanes: list[Lane | None] = [self._writer, self._reader]
-        found = [lane.session for lane in lanes if lane is not None] + [
-            watch.session for watch in self._watches
-        ]
+        found = [lane.session for lane in lanes if lane is not None] + [watch.session for watch in self._watches]
         return [session for session in found if session is not None]
 
     # -- where calls run ---------------------------------------------------------------------------------
 
     def _open(self, lane: L | None) -> L:
         if lane is None:
-            raise EngineNotOpen(
-                f"the store {self.path} is not open. Open it first, use it before it is closed."
-            )
+            raise EngineNotOpen(f"the store {self.path} is not open. Open it first, use it before it is closed.")
         if self._pid != os.getpid():
             raise EngineNotOpen(
                 f"the store {self.path} was opened by process {self._pid} and this is a forked child. "

@@ -132,9 +132,7 @@ class _Effects:
 
     def _spawn(self, new: NewRun) -> bool:
         # Whoever wrote the first turn of a run did not know its key yet, so it is filled in here.
-        link = new.parent and ParentLink(
-            key=self._key, generation=new.parent.generation, location=new.parent.location
-        )
+        link = new.parent and ParentLink(key=self._key, generation=new.parent.generation, location=new.parent.location)
         key = add_run(self._session, new, link)
         if key is None:
             taken = run_row(self._session.rows(_RUN_BY_ID, (new.id,))[0])
