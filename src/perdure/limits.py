@@ -109,8 +109,6 @@ SWEEP_SECONDS_DEFAULT: Final = 1.0
 SUSPECT_SECONDS: Final = 5.0
 #: Runs claimed by one sweep.
 CLAIM_BATCH_MAX: Final = 200
-#: A run whose workflow or version nobody here knows is looked at again after this.
-UNKNOWN_WORKFLOW_RETRY_SECONDS: Final = 5.0
 #: Timers due within this of each other fire in one turn. Late by this much is fine; early never happens.
 TIMER_RESOLUTION_SECONDS_DEFAULT: Final = 0.01
 #: Waits between tries when the store does not answer: from this, doubling, to the next.

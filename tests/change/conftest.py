@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from change.versions_of_a_file import SourceFile
 from support.effects import Effects
 

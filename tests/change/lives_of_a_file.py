@@ -6,12 +6,12 @@ import itertools
 from typing import Any
 
 import pytest
+
 from change.versions_of_a_file import SourceFile
 from events.kinds import Note
+from perdure import Engine, RunParked, Status
 from support.effects import Effects
 from support.lives import Lives, until
-
-from perdure import Engine, RunParked, Status
 
 _numbers = itertools.count(1)
 

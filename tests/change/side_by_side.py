@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from events.kinds import Note
-
 from perdure import Engine, Workflow, receive, step, workflow
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from change.lives_of_a_file import finishes, live_first, parks, workflow_name
 from change.versions_of_a_file import SourceFile
 from support.effects import Effects
@@ -335,10 +336,7 @@ def test_a_changed_operation_parks_the_run_and_restoring_the_code_finishes_it(
         assert await finishes(lives, source, old, resume=True) == "shipped"
 
     run_async(main())
-    assert effects.counts()["ship"] == 1
-    assert effects.counts()["charge"] == (
-        0 if "event of another" in change or "sleep" == change else effects.counts()["charge"]
-    )
+    assert effects.counts()["ship"] == 1, "the only step behind the wait"
 
 
 def check_report(reason: str, journal_side: str, code_side: str) -> None:

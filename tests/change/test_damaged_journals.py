@@ -7,10 +7,10 @@ from pathlib import Path
 
 import apsw
 import pytest
-from events.kinds import Note
-from support.lives import Lives, run_async, until
 
-from perdure import Engine, RunParked, Status, receive, step, workflow
+from events.kinds import Note
+from perdure import RunParked, Status, receive, step, workflow
+from support.lives import Lives, run_async, until
 
 
 @step

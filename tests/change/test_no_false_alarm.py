@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from change.lives_of_a_file import finishes, live_first, workflow_name
 from change.versions_of_a_file import SourceFile
 from support.effects import Effects

@@ -5,10 +5,9 @@ from __future__ import annotations
 from change.lives_of_a_file import finishes, is_idle, live_first, workflow_name
 from change.versions_of_a_file import SourceFile
 from events.kinds import Note
+from perdure import Engine
 from support.effects import Effects
 from support.lives import Lives, run_async, until
-
-from perdure import Engine
 
 
 def old_and_new(name: str) -> tuple[str, str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+
 from change.side_by_side import define
 from events.kinds import Note
-from support.lives import Lives, run_async, until
-from support.processes import Process
-
 from perdure import Engine, Status, UnknownWorkflow, info, limits, receive, step, workflow
 from perdure.authoring.registry import registry
+from support.lives import Lives, run_async, until
+from support.processes import Process
 
 
 @step
@@ -73,7 +74,6 @@ def test_the_latest_version_is_found_by_name() -> None:
 
 def test_a_run_that_nobody_knows_waits_visibly(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     """CONFORMANCE V4, W4: neither failed nor parked; it says why, and goes on when somebody knows it."""
-    monkeypatch.setattr(limits, "UNKNOWN_WORKFLOW_RETRY_SECONDS", 0.05)
 
     async def main() -> None:
         definition = define("known later")
@@ -101,7 +101,6 @@ def test_a_run_that_nobody_knows_waits_visibly(lives: Lives, monkeypatch: pytest
 
 def test_an_unknown_workflow_does_not_hold_up_others(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     """CONFORMANCE W4, law 8: hundreds of runs nobody knows are released, the one that is known finishes."""
-    monkeypatch.setattr(limits, "UNKNOWN_WORKFLOW_RETRY_SECONDS", 0.05)
 
     async def main() -> None:
         definition = define("never known")
@@ -133,6 +132,7 @@ def test_old_and_new_workers_side_by_side(tmp_path: Path) -> None:
                 old.expect("ready")
                 new.expect("ready")
                 pids = {"1": old.pid, "2": new.pid}
+                began = time.monotonic()
                 for number in range(8):
                     for version, definition in versions.items():
                         await client.start(definition(), id=f"run-{version}-{number}")
@@ -141,6 +141,8 @@ def test_old_and_new_workers_side_by_side(tmp_path: Path) -> None:
                     for version, pid in pids.items():
                         result = await client.result(f"run-{version}-{number}", timeout=40)
                         assert result == [version, pid, pid]
+                # The right worker is there and idle all the time, so no run has to wait for another try.
+                assert time.monotonic() - began < 5.0
 
     run_async(main(), patience=60)
 

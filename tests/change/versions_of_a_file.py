@@ -61,7 +61,7 @@ class SourceFile:
         source = self._preamble + above + textwrap.dedent(text)
         self.path.write_text(source)
         namespace: dict[str, Any] = {"__name__": f"deployed_{self.path.stem}", "__file__": str(self.path)}
-        exec(compile(source, str(self.path), "exec"), namespace)  # noqa: S102
+        exec(compile(source, str(self.path), "exec"), namespace)
         return namespace
 
     def line_of(self, text: str) -> int:

@@ -6,10 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from events.kinds import Note, Stop
-from support.effects import Effects
-from support.lives import Lives, run_async, until
 
+from events.kinds import Note, Stop
 from perdure import (
     Engine,
     RunCancelled,
@@ -23,6 +21,8 @@ from perdure import (
     step,
     workflow,
 )
+from support.effects import Effects
+from support.lives import Lives, run_async, until
 
 
 @step

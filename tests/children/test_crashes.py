@@ -7,12 +7,12 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from events.kinds import Note
+from perdure import ChildFailed, Engine, receive, start_child, step, workflow
 from support.effects import Effects
 from support.lives import Lives, run_async
 from support.processes import Process
-
-from perdure import ChildFailed, Engine, receive, start_child, step, workflow
 
 
 @step

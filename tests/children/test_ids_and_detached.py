@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from events.kinds import Note
-from support.lives import Lives, run_async, until
 
+from events.kinds import Note
 from perdure import Engine, RunCancelled, RunConflict, Status, info, receive, start_child, step, workflow
+from support.lives import Lives, run_async, until
 
 
 @step

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from events.kinds import Note, Stop
-from support.effects import Effects
-from support.lives import Lives, run_async, until
 
+from events.kinds import Note, Stop
 from perdure import (
     ChildCancelled,
     ChildFailed,
@@ -23,6 +21,8 @@ from perdure import (
     step,
     workflow,
 )
+from support.effects import Effects
+from support.lives import Lives, run_async, until
 
 
 @step
@@ -375,7 +375,7 @@ def test_a_child_nobody_awaited_is_cancelled_at_its_parents_end(lives: Lives) ->
                 else:
                     with pytest.raises(RunFailed):
                         await run.result()
-                await until(lambda: ended(engine, "run/endless"))  # noqa: B023
+                await until(lambda: ended(engine, "run/endless"))
                 assert (await engine.status("run/endless")).status is Status.CANCELLED
 
     run_async(main())

@@ -17,7 +17,7 @@ def test_prints_the_id_of_a_run_that_a_worker_can_take(store: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "one\n")
     shown = invoke_json("show", "one", store=store)
     assert shown["status"] == "pending"
-    assert shown["input"] == {"order_id": "o-1"}
+    assert shown["input"] == {"order_id": "o-1", "cents": 500}
 
 
 def test_values_are_read_by_the_annotations(store: Path) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from events.kinds import Note
-from support.effects import Effects
-from support.lives import Lives, run_async
-from support.processes import Process
 
+from events.kinds import Note
 from perdure import Engine, RunHandle, receive, step, workflow
 from perdure.store.base import CommitResult, Store, Turn
 from perdure.store.sqlite import SQLiteStore
+from support.effects import Effects
+from support.lives import Lives, run_async
+from support.processes import Process
 
 
 @step

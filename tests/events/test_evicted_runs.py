@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from events.kinds import Note, Stop, Tick
-from support.lives import Lives, run_async, until
-
 from perdure import Engine, continue_as, receive, send, step, workflow
+from support.lives import Lives, run_async, until
 
 
 @step

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from functools import partial
 
 import pytest
-from events.kinds import Note, Stop, Tick
-from support.lives import Lives, run_async, until
 
+from events.kinds import Note, Stop, Tick
 from perdure import Engine, RunCancelled, RunFinished, RunHandle, receive, sleep, step, workflow
+from support.lives import Lives, run_async, until
 
 
 @step
@@ -61,10 +63,8 @@ async def limited_by_timeout() -> list[str]:
 
 @workflow
 async def limited_by_wait_for() -> list[str]:
-    try:
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(receive(Note), 0.01)
-    except TimeoutError:
-        pass
     await receive(Tick)
     return await left_over()
 
@@ -156,7 +156,7 @@ def test_a_receive_that_timed_out_consumes_nothing(lives: Lives) -> None:
         for invocation in (limited_by_timeout(), limited_by_wait_for()):
             async with lives.fresh().engine() as engine:
                 run = await engine.start(invocation, id="run")
-                await until(lambda: waits_for_a_tick(run))
+                await until(partial(waits_for_a_tick, run))
                 await run.send(Note("a"))
                 await run.send(Tick(1))
                 await run.send(Stop())
@@ -172,7 +172,7 @@ def test_a_receive_cancelled_with_its_group_consumes_nothing(lives: Lives) -> No
         for invocation in (gathered_with_a_failure(), grouped_with_a_failure()):
             async with lives.fresh().engine() as engine:
                 run = await engine.start(invocation, id="run")
-                await until(lambda: waits_for_a_tick(run))
+                await until(partial(waits_for_a_tick, run))
                 await tick_then_notes(engine, run)
                 assert await run.result() == ["a", "b"]
 

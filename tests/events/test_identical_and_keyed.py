@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from events.kinds import Note, Stop
-from support.lives import Lives, run_async, until
-
 from perdure import RunFinished, receive, send, workflow
+from support.lives import Lives, run_async, until
 
 
 @workflow

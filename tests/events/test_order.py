@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from events.kinds import Note, Stop, Tick
-from support.lives import Lives, run_async
-
 from perdure import Engine, RunHandle, receive, sleep, step, workflow
+from support.lives import Lives, run_async
 
 
 @step

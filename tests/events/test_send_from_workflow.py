@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from events.kinds import Note, Stop
-from support.lives import Lives, run_async
 
+from events.kinds import Note, Stop
 from perdure import (
     Engine,
     InboxFull,
@@ -20,6 +19,7 @@ from perdure import (
     step,
     workflow,
 )
+from support.lives import Lives, run_async
 
 
 @step

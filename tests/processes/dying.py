@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from events.kinds import Note, Tick
-from support.effects import Effects
-
 from perdure import Engine, continue_as, current_step, info, receive, send, sleep, step, workflow
 from perdure.store.base import Store, Turn
 from perdure.store.sqlite import SQLiteStore
+from support.effects import Effects
 
 
 def die() -> NoReturn:

@@ -8,9 +8,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.effects import Effects
-
 from perdure import Engine, current_step, event, receive, sleep, step, workflow
+from support.effects import Effects
 
 
 @event(name="tests.go")

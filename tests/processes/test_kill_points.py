@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from events.kinds import Note
+from perdure import Engine, RunCancelled, RunNotFound, Status
 from processes.dying import WALKED, long_walk, one_step, wait_for_note
 from support.effects import Effects
 from support.lives import run_async
 from support.processes import Process
-
-from perdure import Engine, RunCancelled, RunNotFound, Status
 
 BEFORE_AND_AFTER = pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 
@@ -52,7 +52,7 @@ def check_marks(effects: Effects, *, repeated: int) -> None:
     assert set(marks) == {"first", "second", "child", "last"}
     extra = sum(marks.values()) - 5
     assert 0 <= extra <= repeated, marks
-    keys = {line for line in effects.lines()}
+    keys = set(effects.lines())
     assert len(keys) == 4, "the idempotency key differs between attempts of one operation"
 
 

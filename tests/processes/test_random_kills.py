@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import apsw
 import pytest
+
+from perdure import Engine, Status
 from processes.kill_load import STEPS_PER_RUN, Go, expected, killed_order
 from support.effects import Effects
 from support.lives import run_async
 from support.processes import Process
-
-from perdure import Engine, Status
 
 #: Runs open at once: enough that every kill hits some in every phase, few enough that they get on.
 OPEN_RUNS_MAX = 40

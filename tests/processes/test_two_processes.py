@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 
 from events.kinds import Note
+from perdure import Engine, Status, step, workflow
 from processes.dying import wait_for_note
 from support.effects import Effects
 from support.lives import run_async, until
 from support.processes import Process
-
-from perdure import Engine, Status, step, workflow
 
 
 @step

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from events.kinds import Tick
-from races.held_store import HeldStore
-from support.lives import Lives, run_async
 
+from events.kinds import Tick
 from perdure import Engine, RunFinished, receive, step, workflow
 from perdure.store.base import Turn
+from races.held_store import HeldStore
+from support.lives import Lives, run_async
 
 
 @step

@@ -10,7 +10,7 @@ import msgspec
 from perdure.errors import EncodingError
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record, Row, from_row
-from perdure.kernel.operation import decode_frontier
+from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.limits import NEVER
 from perdure.store.base import RunRow, Status
 
@@ -60,7 +60,7 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 def run_view(row: RunRow) -> RunView:
-    frontier = decode_frontier(row.frontier) if row.frontier is not None and not row.status.terminal else None
+    frontier = _frontier(row)
     waits = frontier.operations if frontier is not None else ()
     return RunView(
         id=row.id,
@@ -90,6 +90,15 @@ def run_view(row: RunRow) -> RunView:
         custom_status=_value(row.custom_status),
         state=_value(row.state) or {},
     )
+
+
+def _frontier(row: RunRow) -> Frontier | None:
+    if row.frontier is None or row.status.terminal:
+        return None
+    try:
+        return decode_frontier(row.frontier)
+    except msgspec.MsgspecError:  # damaged: the run is parked for it, the others must still be listed
+        return None
 
 
 def _value(data: bytes | None) -> Any:

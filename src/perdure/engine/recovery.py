@@ -105,7 +105,11 @@ class Recovery:
         """Claim until nothing is due or memory is full."""
         while (room := self._worker.coordinator.room) > 0:
             rows = await self._store.claim(
-                self._worker.id, self._clock.now(), min(room, limits.CLAIM_BATCH_MAX), self._worker.suspects_max
+                self._worker.id,
+                self._clock.now(),
+                min(room, limits.CLAIM_BATCH_MAX),
+                self._worker.suspects_max,
+                self._worker.unknown_workflows(),
             )
             if not rows:
                 return

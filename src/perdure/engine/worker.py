@@ -116,6 +116,7 @@ class Worker:
         self._releases: list[Release] = []
         self._outages = Outages(logger)
         self._missed: dict[RunKey, list[InboxItem]] = {}
+        self._unknown: set[tuple[str, str]] = set()
         #: The run whose last worker died without progress and that has not made any yet, or 0.
         self.suspect: RunKey = 0
         self._suspect_until = 0.0
@@ -235,13 +236,18 @@ class Worker:
 
     def _release_unknown(self, loaded: Loaded) -> None:
         row = loaded.run
-        wait = round(limits.UNKNOWN_WORKFLOW_RETRY_SECONDS * 1_000_000)
+        self._unknown.add((row.workflow, row.version))
         seen = max((item.id for item in loaded.inbox), default=0)
         reason = f"no worker knows workflow {row.workflow!r} version {row.version!r}"
         self._outages.say(reason, "run %r waits: %s", row.id, reason)
         self._give_back(
-            Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=self._clock.now() + wait, reason=reason)
+            Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=limits.AT_ONCE, reason=reason)
         )
+
+    def unknown_workflows(self) -> list[tuple[str, str]]:
+        """Workflows and versions that were met here and that nobody has registered since: left for other workers."""
+        self._unknown = {pair for pair in self._unknown if self._registry.workflow(*pair) is None}
+        return sorted(self._unknown)
 
     def _spawned(self, parent: Turn, committed: Committed, cursor: int) -> None:
         """Children created by a turn belong to this worker from their first moment: no claim, no read."""

@@ -111,6 +111,7 @@ class Run:
         self.cancel_reason = ""
         self.custom_status: bytes | None = None
         self.state: dict[str, Any] = {}
+        self._has_state = False
         self.last_seq = 0
         self.seed = 0
         self.closed = False
@@ -313,7 +314,10 @@ class Run:
 
     def encoded_state(self) -> bytes | None:
         """The run's `state`, or None while nothing was ever put into it."""
-        return _ANY.encode(self.state, f"the state of run {self.id!r}") if self.state else None
+        if not self.state and not self._has_state:
+            return None
+        self._has_state = True
+        return _ANY.encode(self.state, f"the state of run {self.id!r}")
 
     def close(self) -> None:
         """Drop the run from memory: close its coroutines here and now, with commands disabled.

@@ -369,12 +369,14 @@ class Store(Protocol):
         """Free the runs of dead workers; those that were not waiting are due at once. Returns how many."""
         ...
 
-    async def claim(self, worker_id: str, at: int, limit: int, suspects_max: int = 1) -> Sequence[RunRow]:
+    async def claim(
+        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+    ) -> Sequence[RunRow]:
         """Take up to `limit` claimable runs that are due, oldest first: owner set, epoch + 1, recoveries + 1.
 
         A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come. Suspects, whose
         last claim ended in the death of the worker (recoveries > 0), do not count among them: of those up to
-        `suspects_max` are taken besides.
+        `suspects_max` are taken besides. Runs of a workflow and version in `unknown` are left for other workers.
         """
         ...
 

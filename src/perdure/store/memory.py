@@ -235,8 +235,14 @@ class MemoryStore:
         owners = {run.owner for run in self._runs.values() if run.owner is not None}
         return self._free(dead | (owners - self._workers.keys() - {worker_id}))
 
-    async def claim(self, worker_id: str, at: int, limit: int, suspects_max: int = 1) -> Sequence[RunRow]:
-        due = [run for run in self._unowned.values() if run.ready_at <= at]
+    async def claim(
+        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+    ) -> Sequence[RunRow]:
+        due = [
+            run
+            for run in self._unowned.values()
+            if run.ready_at <= at and (not unknown or (run.workflow, run.version) not in unknown)
+        ]
         chosen = _first(limit, (run for run in due if not run.recoveries))
         chosen += _first(suspects_max, (run for run in due if run.recoveries))
         for run in chosen:
@@ -457,6 +463,7 @@ class MemoryStore:
         run.journal[run.generation] = [following.started]
         run.next_seq = 2
         run.workflow, run.version = following.workflow, following.version
+        run.cancel_requested = False  # asked of the generation that ended; this one can be asked anew
 
     # -- parts -------------------------------------------------------------------------------------------
 

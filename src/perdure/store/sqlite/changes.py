@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from perdure.limits import NEVER
 from perdure.store import items, refusals
 from perdure.store.base import (
@@ -113,10 +115,13 @@ def remove_workers(session: Session, worker_ids: Iterable[str], died: bool) -> i
     return freed
 
 
-def claim(session: Session, worker_id: str, at: int, limit: int, suspects_max: int) -> Sequence[RunRow]:
-    claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, 0))
+def claim(
+    session: Session, worker_id: str, at: int, limit: int, suspects_max: int, unknown: Sequence[tuple[str, str]]
+) -> Sequence[RunRow]:
+    names = msgspec.json.encode([f"{workflow}\n{version}" for workflow, version in unknown]).decode()
+    claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, 0, names))
     if suspects_max:
-        claimed += session.rows(SQL["claim_runs"], (worker_id, at, suspects_max, 1))
+        claimed += session.rows(SQL["claim_runs"], (worker_id, at, suspects_max, 1, names))
     claimed.sort(key=lambda values: (values[READY_AT], values[0]))  # RETURNING promises no order
     return [run_row(values) for values in claimed]
 

@@ -23,7 +23,7 @@ WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status 
 -- `continue_as`: the next generation under the same id, owner and epoch.
 UPDATE runs SET status = ?, next_seq = 2, generation = generation + 1, workflow = ?, version = ?, updated_at = ?,
     wake_at = ?, frontier = ?, custom_status = coalesce(?, custom_status), state = coalesce(?, state),
-    recoveries = 0, reason = NULL
+    recoveries = 0, reason = NULL, cancel_requested = 0
 WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN ('pending', 'running', 'waiting');
 
 -- name: add_record
@@ -123,6 +123,7 @@ UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
 WHERE key IN (
     SELECT key FROM runs
     WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND ready_at <= ?2 AND (recoveries > 0) = ?4
+        AND workflow || char(10) || version NOT IN (SELECT value FROM json_each(?5))
     ORDER BY ready_at, key LIMIT ?3
 )
 RETURNING *;

@@ -235,8 +235,10 @@ class SQLiteStore:
                 locks.append(verdict)
         return gone, locks
 
-    async def claim(self, worker_id: str, at: int, limit: int, suspects_max: int = 1) -> Sequence[RunRow]:
-        return await self._write(changes.claim, worker_id, at, limit, suspects_max)
+    async def claim(
+        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+    ) -> Sequence[RunRow]:
+        return await self._write(changes.claim, worker_id, at, limit, suspects_max, unknown)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
