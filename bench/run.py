@@ -186,13 +186,21 @@ async def measure(directory: Path) -> list[Figure]:
     importing = import_seconds()
     return [
         Figure("bare apsw, one-row commits at FULL", f"{limit:,.0f}/s", "1.00", "", None),
-        Figure(f"one run of {STEPS:,} steps", f"{sequential:,.0f} steps/s", f"{sequential / limit:.2f}", ">= 0.5", sequential >= 0.5 * limit),
-        Figure(f"{RUNS:,} runs x {STEPS_PER_RUN} steps", f"{many:,.0f} steps/s", f"{many / limit:.1f}", ">= 6", many >= 6 * limit),
-        Figure(f"replay of {REPLAYED:,} steps", f"{replay:.3f} s ({replay / REPLAYED * 1e6:.1f} us/step)", "", "< 0.5 s", replay < 0.5),
-        Figure(f"{SLEEPERS:,} waiting runs", f"{held / 1024:.0f} MB RSS (from {before / 1024:.0f})", "", "< 200 MB", held < 200 * 1024),
-        Figure("restart with them, ready for work", f"{ready:.2f} s", "", "< 3 s", ready < 3),
-        Figure("import perdure", f"{importing * 1000:.0f} ms", "", "< 100 ms", importing < 0.1),
-    ]  # fmt: skip
+        ratio(f"one run of {STEPS:,} steps", sequential, limit, 0.5),
+        ratio(f"{RUNS:,} runs x {STEPS_PER_RUN} steps", many, limit, 6),
+        below(f"replay of {REPLAYED:,} steps", replay, 0.5, "s", f" ({replay / REPLAYED * 1e6:.1f} us/step)"),
+        below(f"{SLEEPERS:,} waiting runs, RSS", held / 1024, 200, "MB", f" (from {before / 1024:.0f})"),
+        below("restart with them, ready for work", ready, 3, "s"),
+        below("import perdure", importing * 1000, 100, "ms"),
+    ]
+
+
+def ratio(name: str, rate: float, limit: float, bar: float) -> Figure:
+    return Figure(name, f"{rate:,.0f} steps/s", f"{rate / limit:.2f}", f">= {bar:g}", rate >= bar * limit)
+
+
+def below(name: str, value: float, bar: float, unit: str, note: str = "") -> Figure:
+    return Figure(name, f"{value:.3g} {unit}{note}", "", f"< {bar:g} {unit}", value < bar)
 
 
 def show(figures: list[Figure]) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.effects import Effects
-from support.lives import Lives
 
 from perdure.authoring.registry import Registry, registry
+from support.effects import Effects
+from support.lives import Lives
 
 # Names of workflows and events are unique per process, and pytest imports every test module into one. Each module
 # gets a registry of its own, as each would have in a process of its own.

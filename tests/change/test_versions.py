@@ -9,7 +9,7 @@ import pytest
 
 from change.side_by_side import define
 from events.kinds import Note
-from perdure import Engine, Status, UnknownWorkflow, info, limits, receive, step, workflow
+from perdure import Engine, Status, UnknownWorkflow, info, receive, step, workflow
 from perdure.authoring.registry import registry
 from support.lives import Lives, run_async, until
 from support.processes import Process

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.limits import NEVER
 from perdure.store.base import RunRow, Status
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _any = codec_for(Any)
 
 

@@ -61,6 +61,9 @@ class _Table(Generic[T]):
         entry = self._entries.get(key)
         return entry[0] if entry is not None else None
 
+    def __getitem__(self, key: str) -> T:
+        return self._entries[key][0]
+
     def keys(self) -> list[str]:
         return list(self._entries)
 
@@ -114,9 +117,7 @@ class Registry:
             raise UnknownWorkflow(
                 f"no workflow is called {name!r} in this process.{hint} Import the module that defines it."
             )
-        newest = table.get(max(table.keys(), key=version_order))
-        assert newest is not None
-        return newest.spec
+        return table[max(table.keys(), key=version_order)].spec
 
     def workflow_names(self) -> Mapping[str, list[str]]:
         return {name: sorted(table.keys(), key=version_order) for name, table in self._workflows.items()}

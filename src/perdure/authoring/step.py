@@ -83,10 +83,10 @@ class Step(Generic[P, R]):
         if run is None:
             return self._just_run(args, kwargs)
         spec = self.spec
-        coroutine = _ask(run, spec, args, kwargs, spec.arguments.encode(args, kwargs), caller_site(0))
+        coroutine: Any = _ask(run, spec, args, kwargs, spec.arguments.encode(args, kwargs), caller_site(0))
         # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
         coroutine.__name__ = coroutine.__qualname__ = spec.name
-        return coroutine
+        return coroutine  # type: ignore[no-any-return]
 
     async def _just_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.is_async:
@@ -125,7 +125,8 @@ class Step(Generic[P, R]):
 
     def __get__(self, instance: object | None, owner: type | None = None) -> Any:
         """As a method: the object is the step's first argument, so its class must be storable."""
-        return self if instance is None else functools.partial(self, instance)
+        method: Callable[..., Any] = self.__call__
+        return self if instance is None else functools.partial(method, instance)
 
     def __repr__(self) -> str:
         return f"<step {self.name!r} of {self._shape.place}>"
@@ -176,8 +177,8 @@ def step(
     isolation: Isolation | None = None,
     on_retry: Callable[[FailedAttempt], None] | None = None,
 ) -> StepDecorator: ...
-def step(
-    function: Callable[..., Any] | None = None,
+def step(  # pyright: ignore[reportInconsistentOverload]
+    function: Any = None,
     /,
     *,
     name: str | None = None,
@@ -200,7 +201,7 @@ def step(
     - `max_attempts` (3) includes the first; None: until it works.
     - `initial_delay` (0.1 s), `factor` (2), `max_delay` (30 s), `jitter` (0.1): the wait between attempts.
     - `timeout`: for each attempt; async code is really cancelled. `total_timeout`: over all of them, waits included.
-    - `retry_on`: exception types, or a function of the exception. Raise `NonRetryable` or `RetryAfter` to decide case by case.
+    - `retry_on`: exception types, or a function of the exception. `NonRetryable` and `RetryAfter` decide case by case.
     - `concurrency`: attempts of this step running at once in one worker.
     - `isolation="process"`: each attempt in a process of its own, killed on timeout or cancel.
     - `on_retry`: called once for each failed attempt, after it is recorded.

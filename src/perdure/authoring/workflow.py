@@ -43,7 +43,7 @@ class Invocation(Coroutine[Any, Any, R_co]):
         return verbs.run_child.__code__
 
     @property
-    def __name__(self) -> str:
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.spec.name
 
     def _coroutine(self) -> Coroutine[Any, Any, R_co]:
@@ -94,7 +94,8 @@ class Workflow(Generic[P, R]):
         self._grace = None if cancel_grace is None else positive_seconds_of(cancel_grace, "cancel_grace")
         self._shape = Shape(function, f"workflow {self.name!r}")
         functools.update_wrapper(self, function, updated=())
-        registry.add_workflow(self, self._shape.place)
+        definition: Any = self  # its spec is a cached property, which a protocol's read-only one does not admit
+        registry.add_workflow(definition, self._shape.place)
 
     @functools.cached_property
     def spec(self) -> WorkflowSpec:
@@ -159,8 +160,8 @@ def workflow(
 async def start_child(
     invocation: Invocation[R],
     *,
-    id: str | None = None,
-    detach: bool = False,  # noqa: A002
+    id: str | None = None,  # noqa: A002
+    detach: bool = False,
 ) -> ChildHandle[R]:
     """Start a child and go on; await the handle for its result.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -238,7 +238,7 @@ class Client:
         where = RunFilter(statuses=statuses, workflow=workflow, id_prefix=id_prefix)
         return [run_view(row) for row in await self._store.list_runs(where, limit, before)]
 
-    async def history(self, run_id: str, generation: int | None) -> list[HistoryEntry]:
+    async def history(self, run_id: str, generation: int | None) -> Sequence[HistoryEntry]:
         row = await self._row(run_id)
         rows = await self._store.journal(row.key, generation or row.generation)
         return [history_entry(one) for one in rows]

@@ -9,7 +9,7 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +26,7 @@ from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, Forbidden, WrongLoop
 from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
-from perdure.kernel.verbs import Duration, positive_seconds_of, running_run
+from perdure.kernel.verbs import Duration, check_run_id, positive_seconds_of, running_run
 from perdure.store import open_store
 from perdure.store.base import Status, Store, WorkerInfo
 
@@ -40,7 +40,7 @@ Decode = Callable[[journal.Completed], Any]
 class RunHandle(Generic[R]):
     """A run, by its id. Cheap: it holds no connection and stays good after the run has ended."""
 
-    def __init__(self, engine: Engine, run_id: str, decode: Decode) -> None:
+    def __init__(self, engine: Engine, run_id: str, decode: Decode | None) -> None:
         self._engine = engine
         self._decode = decode
         self.id = run_id
@@ -51,6 +51,8 @@ class RunHandle(Generic[R]):
         Raises `RunFailed` (its cause is the error), `RunCancelled`, `RunParked`; `TimeoutError` after `timeout`,
         which does not disturb the run.
         """
+        if self._decode is None:
+            return await self._engine.result(self.id, timeout)  # type: ignore[no-any-return]
         return await self._engine._result(self.id, self._decode, timeout)  # type: ignore[no-any-return]
 
     async def status(self) -> RunView:
@@ -233,8 +235,8 @@ class Engine:
         self,
         invocation: Invocation[R],
         *,
-        id: str | None = None,
-        on_conflict: OnConflict = "return",  # noqa: A002
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "return",
     ) -> RunHandle[R]:
         """Start a run: durable when this returns.
 
@@ -251,18 +253,16 @@ class Engine:
     def get(self, run_id: str) -> RunHandle[Any]:
         """A handle for a run that exists. Its result is decoded by the workflow's type if it is known here."""
         self._checked()
-        return RunHandle(self, run_id, lambda body: _decode_untyped(run_id, body))
+        return RunHandle(self, check_run_id(run_id, allow_children=True), None)
 
     async def result(self, run_id: str, timeout: Duration | None = None) -> Any:
-        """Wait for a run's end; see `RunHandle.result`."""
+        """Wait for a run's end; see `RunHandle.result`. Decoded by the workflow's type if that is known here."""
         client = self._checked()
-        workflow = (await client.view(run_id)).workflow
-        version = (await client.view(run_id)).version
-        spec = registry.workflow(workflow, version)
-        decode: Decode = lambda body: (spec.result if spec else codec_for(Any)).decode(
-            body.value, f"the result of run {run_id!r}"
-        )  # noqa: E731
-        return await self._result(run_id, decode, timeout)
+        body = await self._result(run_id, lambda body: body, timeout)
+        view = await client.view(run_id)
+        spec = registry.workflow(view.workflow, view.version)
+        codec = spec.result if spec is not None else codec_for(Any)
+        return codec.decode(body.value, f"the result of run {run_id!r}")
 
     async def _result(self, run_id: str, decode: Decode, timeout: Duration | None) -> Any:
         client = self._checked()
@@ -310,7 +310,7 @@ class Engine:
         client = self._checked()
         return await client.list(_statuses(status), workflow, id_prefix, limit, after)
 
-    async def history(self, run_id: str, *, generation: int | None = None) -> list[HistoryEntry]:
+    async def history(self, run_id: str, *, generation: int | None = None) -> Sequence[HistoryEntry]:
         """The journal of a run's current (or a given) generation."""
         return await self._checked().history(run_id, generation)
 
@@ -328,10 +328,6 @@ def _statuses(status: str | Status | Iterable[str | Status] | None) -> frozenset
         raise BadArgument(f"{status!r} is not a status. Known: {', '.join(Status)}.") from None
 
 
-def _decode_untyped(run_id: str, body: journal.Completed) -> Any:
-    return codec_for(Any).decode(body.value, f"the result of run {run_id!r}")
-
-
 def _report_death(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.critical("the sweep of this worker ended; runs will no longer be recovered", exc_info=error)
@@ -341,8 +337,8 @@ def run(
     invocation: Invocation[R],
     *,
     store: str | os.PathLike[str] | Store = ":memory:",
-    id: str | None = None,
-    **settings: Any,  # noqa: A002
+    id: str | None = None,  # noqa: A002
+    **settings: Any,
 ) -> R:
     """Run a workflow to its end, as `asyncio.run` does for a coroutine. For scripts.
 

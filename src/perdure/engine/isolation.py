@@ -23,7 +23,6 @@ from perdure.kernel.definitions import StepSpec
 from perdure.kernel.faults import decode_error, encode_error
 from perdure.kernel.journal import ABSENT, Fault
 
-
 #: The name under which the child runs the worker's script: not `__main__`, or its `if __name__ == ...` would run too.
 _CHILD_MAIN = "__perdure_isolated__"
 
@@ -111,7 +110,9 @@ def _find(job: Job) -> StepSpec:
         first, _, rest = job.qualname.partition(".")
         target = namespace[first]
     else:
-        target, rest = importlib.import_module(job.module), job.qualname
+        target, rest = vars(importlib.import_module(job.module)), job.qualname
+        first, _, rest = rest.partition(".")
+        target = target[first]
     for part in rest.split(".") if rest else ():
         target = getattr(target, part)
     return (target if isinstance(target, Step) else Step(target, None, StepOptions())).spec

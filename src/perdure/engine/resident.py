@@ -93,8 +93,8 @@ class Resident:
     """Changed only by the coordinator, the turn builder and the step runner."""
 
     __slots__ = (
-        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "key", "next_seq", "outcomes", "parent", "queued",
-        "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake", "written",
+        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "key", "next_seq", "outcomes", "parent",
+        "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake", "written",
     )  # fmt: skip
 
     def __init__(

@@ -50,7 +50,7 @@ class DaemonThreads:
             start = usable < min(self._unfinished - self._stuck, self._size)
             if start:
                 self._threads += 1
-                number = self._threads
+            number = self._threads
         self._calls.put(call)
         if start:
             threading.Thread(target=self._work, name=f"perdure-step-{number}", daemon=True).start()

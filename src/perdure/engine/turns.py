@@ -93,8 +93,8 @@ class TurnBuilder:
         wake_at = run.next_deadline() if run.outcome is None else None
         status = self._status(resident)
         if expecting and status is Status.WAITING:
-            # The answer will be a record that the code has not seen: after a crash somebody must load the run and deliver
-            # it, which nobody would do for one that waits (tests/events/test_send_from_workflow.py).
+            # The answer will be a record that the code has not seen: after a crash somebody must load the run and
+            # deliver it, which nobody would do for one that waits (tests/events/test_send_from_workflow.py).
             status = Status.RUNNING
         shape = (run.pending_count, run.pending_digest)
         custom_status = run.custom_status if run.custom_status != resident.saved_status else None

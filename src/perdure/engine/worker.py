@@ -38,6 +38,7 @@ from perdure.store.base import (
     InboxItem,
     Loaded,
     NewRun,
+    NextGeneration,
     Rejected,
     Release,
     RunKey,
@@ -150,7 +151,8 @@ class Worker:
         except BaseException:
             resident.run.close()
             raise
-        assert turn is not None  # a run that has just started always has a frontier to store
+        if turn is None:
+            raise AssertionError("a run that has just started always has a frontier to store")
         return Prepared(resident, new, turn, self.cursor)
 
     def adopt(self, prepared: Prepared, key: RunKey, committed: Committed) -> None:
@@ -186,10 +188,11 @@ class Worker:
         if self._closed or self.coordinator.find(row.key) is not None:
             return
         if row.recoveries > self._settings.recoveries_max:
-            self._park_stored(row.key, row.epoch, row.id, (
-                f"the worker died {row.recoveries - 1} times in a row while running it, without any progress (poisoned). "
+            reason = (
+                f"poisoned: the worker died {row.recoveries - 1} times in a row while running it, without progress. "
                 f"Look at what its next step does, then `perdure resume {row.id}`."
-            ))  # fmt: skip
+            )
+            self._park_stored(row.key, row.epoch, row.id, reason)
             return
         spec = self._registry.workflow(row.workflow, row.version)
         if spec is None:
@@ -240,9 +243,7 @@ class Worker:
         seen = max((item.id for item in loaded.inbox), default=0)
         reason = f"no worker knows workflow {row.workflow!r} version {row.version!r}"
         self._outages.say(reason, "run %r waits: %s", row.id, reason)
-        self._give_back(
-            Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=limits.AT_ONCE, reason=reason)
-        )
+        self._give_back(Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=limits.AT_ONCE, reason=reason))
 
     def unknown_workflows(self) -> list[tuple[str, str]]:
         """Workflows and versions that were met here and that nobody has registered since: left for other workers."""
@@ -373,28 +374,28 @@ class Worker:
         if resident.hooks:
             call_retry_hooks(resident)
         if turn.continued is not None:
-            self._continue(resident, turn)
+            self._continue(resident, turn.continued)
         elif turn.status.terminal:
             self._end(resident, turn)
         self._let_loose(resident)
         self._spawned(turn, committed, cursor)
         self._settle(resident)
 
-    def _continue(self, resident: Resident, turn: Turn) -> None:
+    def _continue(self, resident: Resident, following: NextGeneration) -> None:
         """The next generation takes the place of the one that ended; whatever that one still had going is void."""
-        assert turn.continued is not None
         ended = resident.run
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
         self._steps.cancel_all(resident)
         resident.commands, resident.outcomes = [], type(resident.outcomes)()
         resident.written.clear()
         ended.close()
-        spec = self._registry.workflow(turn.continued.workflow, turn.continued.version)
-        assert spec is not None  # it came from this registry
+        spec = self._registry.workflow(following.workflow, following.version)
+        if spec is None:
+            raise AssertionError("a run continued as a workflow that was registered a moment ago")
         resident.run = self._new_run(spec, ended.id, ended.generation + 1)
         resident.next_seq = 2
         resident.saved_frontier = resident.saved_wake = None
-        resident.written.append(from_row(turn.continued.started))
+        resident.written.append(from_row(following.started))
 
     def _end(self, resident: Resident, turn: Turn) -> None:
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from perdure.errors import Diverged
 from perdure.kernel import journal
 from perdure.kernel.journal import Record
 from perdure.kernel.operation import Frontier, Operation
 
-_KINDS = {
+_KINDS: dict[type[journal.Body], str] = {
     journal.StepDone: "step",
     journal.StepRetry: "step",
     journal.StepFailed: "step",
@@ -122,4 +122,4 @@ def _way_out(run_id: str) -> str:
 
 
 def _moment(at: int) -> str:
-    return datetime.fromtimestamp(at / 1_000_000, timezone.utc).strftime("%Y-%m-%d %H:%MZ")
+    return datetime.fromtimestamp(at / 1_000_000, UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -264,7 +264,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return RunFuture(self)
 
-    def create_task(  # type: ignore[override]
+    def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None,
         context: contextvars.Context | None = None, **_options: Any,
     ) -> asyncio.Task[T]:  # fmt: skip
@@ -340,7 +340,13 @@ for _name in (
     "sock_sendfile", "sock_sendto", "start_tls", "stop", "subprocess_exec", "subprocess_shell",
 ):  # fmt: skip
     setattr(RunLoop, _name, _forbid(_name))
-RunLoop.__abstractmethods__ = frozenset()
+# Whatever a newer asyncio adds is missing here, and says so when it is called rather than when a run starts.
+setattr(RunLoop, "__abstractmethods__", frozenset())  # noqa: B010
+
+
+def make_loop(owner: LoopOwner, seed: int) -> RunLoop:
+    loop_class: Any = RunLoop  # for type checkers it is abstract: they do not see what the loop above added
+    return loop_class(owner, seed)  # type: ignore[no-any-return]
 
 
 # -- gather ------------------------------------------------------------------------------------------------
@@ -358,7 +364,8 @@ def _hash_of_gathering(future: Any) -> int:
     return number
 
 
-setattr(tasks._GatheringFuture, "__hash__", _hash_of_gathering)  # noqa: B010
+_gathering_future: Any = getattr(tasks, "_GatheringFuture")  # noqa: B009
+_gathering_future.__hash__ = _hash_of_gathering
 
 # -- as_completed ----------------------------------------------------------------------------------------
 
@@ -376,4 +383,5 @@ def _as_completed_in_order(fs: Iterable[Any], *, timeout: float | None = None) -
 
 _as_completed_in_order.__doc__ = _as_completed.__doc__
 _as_completed_in_order.__name__ = "as_completed"
-tasks.as_completed = asyncio.as_completed = _as_completed_in_order  # type: ignore[assignment]
+setattr(tasks, "as_completed", _as_completed_in_order)  # noqa: B010
+setattr(asyncio, "as_completed", _as_completed_in_order)  # noqa: B010

@@ -17,12 +17,11 @@ engine parks the run. After that, or after `close`, the object is only good for 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import heapq
 import sys
 from asyncio import tasks
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any, Literal, TypeVar
 
@@ -33,11 +32,11 @@ from perdure.errors import (
     BadArgument,
     ChildCancelled,
     ChildFailed,
+    InboxFull,
     NotStorable,
     RunConflict,
     RunFinished,
     RunNotFound,
-    InboxFull,
     Stuck,
     TooLarge,
 )
@@ -63,7 +62,7 @@ from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mis
 from perdure.kernel.draws import Draws
 from perdure.kernel.faults import decode_error, encode_error
 from perdure.kernel.journal import Record
-from perdure.kernel.loop import RunFuture, RunLoop, RunTask
+from perdure.kernel.loop import RunFuture, RunLoop, RunTask, make_loop
 from perdure.kernel.operation import (
     ChildOperation,
     Frontier,
@@ -331,7 +330,7 @@ class Run:
             return
         self.loop.stopped = True
         # Inside our own loop: a finally block that calls a step must be refused, not run it for real.
-        with self.loop.entered(), _quiet_coroutines():
+        with self.loop.entered(), _QuietCoroutines():
             closed: set[RunTask] = set()
             while left := [task for task in self.loop.unfinished_tasks() if task not in closed]:
                 for task in reversed(left):  # a finally block may make new ones
@@ -398,12 +397,12 @@ class Run:
     def ask_send(
         self,
         target: str,
-        type: str,
+        type: str,  # noqa: A002
         data: bytes,
         dedup: str | None,
         is_cancel: bool,
         name: str,
-        site: str,  # noqa: A002
+        site: str,
     ) -> RunFuture:
         if self._is_ending():
             return RunFuture(self.loop)
@@ -552,7 +551,7 @@ class Run:
     # -- particular records ------------------------------------------------------------------------------------
 
     def _start(self, record: Record, body: journal.Started) -> None:
-        self.loop = RunLoop(self, body.seed)
+        self.loop = make_loop(self, body.seed)
         self.loop.now = record.at
         self.seed = body.seed
         self.draws = Draws(body.seed)
@@ -575,7 +574,8 @@ class Run:
             child.started.set_exception(error)
             child.future.set_exception(error)
             # Only one of the two is awaited; the other must not complain that nobody looked.
-            child.started.exception(), child.future.exception()  # noqa: B018
+            child.started.exception()
+            child.future.exception()
             return
         child.is_running = True
         if child.detached:
@@ -697,11 +697,11 @@ class Run:
 
 
 def _close_task(task: RunTask) -> None:
-    task._log_destroy_pending = False
+    setattr(task, "_log_destroy_pending", False)  # noqa: B010
     coroutine: Any = task.get_coro()
     loop = task.get_loop()
-    # A finally block that waits makes close() raise "ignored GeneratorExit" and leaves the coroutine half closed; left so,
-    # the garbage collector would run the rest of it outside our loop, where a step runs for real.
+    # A finally block that waits makes close() raise "ignored GeneratorExit" and leaves the coroutine half closed; left
+    # so, the garbage collector would run the rest of it outside our loop, where a step runs for real.
     for _ in range(_CLOSE_TRIES_MAX):
         tasks._enter_task(loop, task)  # a finally block may ask for the current task (TaskGroup, timeout)
         try:
@@ -715,27 +715,26 @@ def _close_task(task: RunTask) -> None:
             return
         finally:
             tasks._leave_task(loop, task)
-    # Code that swallows even GeneratorExit, in a loop. Let go, it would be finalised at some garbage collection or at exit
-    # and go on looping there, outside of any run and without end; so it is never let go and costs its memory.
+    # Code that swallows even GeneratorExit, in a loop. Let go, it would be finalised at some garbage collection or at
+    # exit and go on looping there, outside of any run and without end; so it is never let go and costs its memory.
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 
 
-@contextlib.contextmanager
-def _quiet_coroutines() -> Iterator[None]:
+class _QuietCoroutines:
     """A helper coroutine that is dropped half closed reports to `sys.unraisablehook`; here there is nobody to tell."""
-    usual = sys.unraisablehook
 
-    def hook(unraisable: Any) -> None:
+    def __enter__(self) -> None:
+        self._usual = sys.unraisablehook
+        sys.unraisablehook = self._hook
+
+    def __exit__(self, *_: object) -> None:
+        sys.unraisablehook = self._usual
+
+    def _hook(self, unraisable: Any) -> None:
         if not isinstance(unraisable.object, (CoroutineType, AsyncGeneratorType)):
-            usual(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = usual
+            self._usual(unraisable)
 
 
 def _never(operation: Op) -> Op:

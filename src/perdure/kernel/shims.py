@@ -76,16 +76,14 @@ def _strftime(run: Run, form: str, moment: Any = None) -> str:
     return time_module.strftime(form, _utc(run) if moment is None else moment)
 
 
-_time = {
-    name: _in_run(getattr(time_module, name), inside)
-    for name, inside in {
-        "time": _seconds, "monotonic": _seconds, "perf_counter": _seconds, "process_time": _seconds,
-        "time_ns": _nanoseconds, "monotonic_ns": _nanoseconds, "perf_counter_ns": _nanoseconds,
-        "gmtime": _utc, "localtime": _utc, "asctime": _asctime, "ctime": _ctime, "strftime": _strftime,
-        "process_time_ns": _nanoseconds, "thread_time": _seconds, "thread_time_ns": _nanoseconds,
-        "sleep": _no_sleep,
-    }.items()
+_inside_time: dict[str, Callable[..., Any]] = {
+    "time": _seconds, "monotonic": _seconds, "perf_counter": _seconds, "process_time": _seconds,
+    "time_ns": _nanoseconds, "monotonic_ns": _nanoseconds, "perf_counter_ns": _nanoseconds,
+    "gmtime": _utc, "localtime": _utc, "asctime": _asctime, "ctime": _ctime, "strftime": _strftime,
+    "process_time_ns": _nanoseconds, "thread_time": _seconds, "thread_time_ns": _nanoseconds,
+    "sleep": _no_sleep,
 }  # fmt: skip
+_time = {name: _in_run(getattr(time_module, name), inside) for name, inside in _inside_time.items()}
 
 # -- datetime ----------------------------------------------------------------------------------------------
 
@@ -110,12 +108,12 @@ class DatetimeShim(datetime_module.datetime, metaclass=_SameInstances):
         if run is None:
             return datetime_module.datetime.now(tz)
         # A naive now() means the machine's zone, which differs between machines: inside a run it is UTC.
-        moment = datetime_module.datetime.fromtimestamp(run.now / 1_000_000, datetime_module.timezone.utc)
+        moment = datetime_module.datetime.fromtimestamp(run.now / 1_000_000, datetime_module.UTC)
         return moment.replace(tzinfo=None) if tz is None else moment.astimezone(tz)
 
     @classmethod
     def utcnow(cls) -> Any:
-        return cls.now(datetime_module.timezone.utc).replace(tzinfo=None)
+        return cls.now(datetime_module.UTC).replace(tzinfo=None)
 
     @classmethod
     def today(cls) -> Any:
@@ -156,8 +154,8 @@ _random["Random"] = _in_run(random_module.Random, _seeded_random)
 
 def _no_secrets(run: Run, *_args: Any, **_kwargs: Any) -> NoReturn:
     raise Forbidden(
-        "workflow code asked for a secret (os.urandom, secrets, SystemRandom). What it draws would have to be the same on "
-        "every replay, so it would be none. Draw it in a step; for ids use `uuid4()` from perdure."
+        "workflow code asked for a secret (os.urandom, secrets, SystemRandom). What it draws would have to be the same "
+        "on every replay, so it would be none. Draw it in a step; for ids use `uuid4()` from perdure."
     )
 
 

@@ -10,7 +10,7 @@ import math
 import re
 from asyncio import events
 from collections.abc import Awaitable, Generator, Iterator, MutableMapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NoReturn, TypeVar, overload
 from uuid import UUID
 
@@ -73,7 +73,8 @@ def seconds_of(duration: Duration, what: str = "a duration") -> float:
             seconds = float(duration)
         case _:
             raise BadArgument(
-                f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {type(duration).__name__}."
+                f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', "
+                f"not {type(duration).__name__}."
             )
     if math.isnan(seconds) or seconds > limits.DURATION_SECONDS_MAX:
         raise BadArgument(f"{what} must be at most a century, not {duration!r}.")
@@ -96,7 +97,7 @@ def _seconds_of_text(text: str, what: str) -> float:
         factor = unit and (_UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
         if not part or not factor:
             raise BadArgument(
-                f"{what} {text!r} was not understood. Write for example '90 seconds', '5 minutes', '1h 30m' or '30 days'."
+                f"{what} {text!r} was not understood. Write for example '90 seconds', '5 minutes' or '1h 30m'."
             )
         seconds += float(part[1]) * factor
         position = part.end()
@@ -120,8 +121,8 @@ async def sleep_until(when: datetime, *, name: str = "sleep") -> None:
     run = current_run("sleep_until")
     if not isinstance(when, datetime) or when.tzinfo is None:
         raise BadArgument(
-            f"sleep_until needs a datetime with a time zone, not {when!r}: without one it means another moment on another "
-            "machine. Write for example datetime(2030, 1, 1, tzinfo=timezone.utc)."
+            f"sleep_until needs a datetime with a time zone, not {when!r}: without one it means another moment on "
+            "another machine. Write for example datetime(2030, 1, 1, tzinfo=timezone.utc)."
         )
     await _sleep_to(run, min(_microseconds(when), limits.NEVER), name)
 
@@ -130,12 +131,16 @@ async def _sleep_to(run: Run, at: int, name: str) -> None:
     if at <= run.now:
         return
     future = RunFuture(run.loop)
-    timer = run.ask_timer(name, at, lambda: future.done() or future.set_result(None), 3)
-    future.operation = timer
+
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    future.operation = run.ask_timer(name, at, wake, 3)
     await future
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _microseconds(moment: datetime) -> int:
@@ -259,9 +264,9 @@ def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
 
 def check_key(key: str | None) -> str | None:
     """The key by which an event is told from its repeats."""
-    if key is not None:
-        if not isinstance(key, str) or not key or "\0" in key or len(key) > limits.RUN_ID_BYTES_MAX:
-            raise BadArgument(f"key is 1 to {limits.RUN_ID_BYTES_MAX} characters of text without NUL, not {key!r:.60}.")
+    good = isinstance(key, str) and 0 < len(key) <= limits.RUN_ID_BYTES_MAX and "\0" not in key
+    if key is not None and not good:
+        raise BadArgument(f"key is 1 to {limits.RUN_ID_BYTES_MAX} characters of text without NUL, not {key!r:.60}.")
     return key
 
 

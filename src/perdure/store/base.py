@@ -374,8 +374,8 @@ class Store(Protocol):
     ) -> Sequence[RunRow]:
         """Take up to `limit` claimable runs that are due, oldest first: owner set, epoch + 1, recoveries + 1.
 
-        A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come. Suspects, whose
-        last claim ended in the death of the worker (recoveries > 0), do not count among them: of those up to
+        A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come. Suspects,
+        whose last claim ended in the death of the worker (recoveries > 0), do not count among them: of those up to
         `suspects_max` are taken besides. Runs of a workflow and version in `unknown` are left for other workers.
         """
         ...

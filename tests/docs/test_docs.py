@@ -1,0 +1,208 @@
+"""The documentation is true: its programs run, its links lead somewhere, its names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from perdure import errors
+from perdure.cli.main import COMMANDS
+from perdure.engine.settings import Settings
+from support.lives import Lives
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-workflow.md"
+
+#: A fenced block, the language it names, and the marker before it: `<!-- runnable -->` or `<!-- runnable: name.py -->`.
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<marker>runnable)(?:: (?P<file>\S+))? -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"(?:^|`)perdure ([a-z][a-z-]*)\b", re.M)
+PATIENCE_SECONDS = 30.0
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    text: str
+    runnable: bool
+    file: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def _blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(
+            page,
+            text.count("\n", 0, found.start("text")) + 1,
+            found["language"],
+            found["text"],
+            bool(found["marker"]),
+            found["file"],
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+BLOCKS = [block for page in PAGES for block in _blocks(page)]
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+#: The tutorial's own files are run by the test that follows the tutorial.
+RUNNABLE = [block for block in PYTHON if block.runnable and block.file is None]
+
+
+def _python(file: Path) -> list[str]:
+    return [sys.executable, "-W", "error", str(file)]
+
+
+def _in_page(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_there_is_something_to_check() -> None:
+    """The patterns above find what they are meant to."""
+    assert len(RUNNABLE) >= 10
+    assert {block.file for block in PYTHON if block.file} == {"trip.py", "visit.py"}
+    assert BLOCKS[0].page.name < "z"
+    for page in PAGES:
+        fences = len(re.findall(r"^```", page.read_text(), re.M))
+        assert fences == 2 * len(_blocks(page)), f"an unclosed block in {page.name}"
+        markers = page.read_text().count("<!-- runnable")
+        assert markers == sum(block.runnable for block in _blocks(page)), f"a marker without its block in {page.name}"
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
+def test_python_in_the_docs_is_python(block: Block) -> None:
+    """Also the fragments that are not complete programs."""
+    compile(block.text, block.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: block.name)
+def test_a_program_in_the_docs_runs(block: Block, tmp_path: Path) -> None:
+    """In a directory and a process of its own, with warnings as errors."""
+    file = tmp_path / "program.py"
+    file.write_text(block.text)
+    done = subprocess.run(_python(file), cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_the_tutorial_survives_its_own_kill(tmp_path: Path) -> None:
+    """Its program is killed after two bookings; the second life books the rest, and a third one nothing."""
+    for block in _blocks(TUTORIAL):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text)
+    trip = _python(tmp_path / "trip.py")
+    with subprocess.Popen(trip, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        seen = [first.stdout.readline() for _ in range(3)]  # the third booking begins when two are recorded
+        first.send_signal(signal.SIGKILL)
+    assert seen == [f"booking {what} in Lisbon ...\n" for what in ("flight", "hotel", "car")]
+    second = subprocess.run(trip, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert [line.split(" ")[1] for line in second.stdout.splitlines()[:-1]] == ["car", "museum", "dinner"]
+    assert second.stdout.splitlines()[-1] in TUTORIAL.read_text()
+    third = subprocess.run(trip, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert third.stdout.splitlines() == second.stdout.splitlines()[-1:]
+    visit = _python(tmp_path / "visit.py")
+    visited = subprocess.run(visit, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert visited.stdout == "a table for 4\n", visited.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_in_page)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text())
+    broken = [
+        target
+        for target in LINK.findall(text)
+        if "://" not in target and not (page.parent / target.partition("#")[0]).exists()
+    ]
+    assert broken == []
+
+
+def _commands(page: Path) -> set[str]:
+    """Named in a shell block, or in `backticks`."""
+    shell = "\n".join(block.text for block in _blocks(page) if block.language == "sh")
+    spans = "\n".join(re.findall(r"`[^`\n]+`", BLOCK.sub("", page.read_text())))
+    return {*COMMAND.findall(shell), *COMMAND.findall(spans)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_in_page)
+def test_every_command_named_exists(page: Path) -> None:
+    assert _commands(page) <= set(COMMANDS)
+
+
+def test_every_command_is_in_the_reference() -> None:
+    assert _commands(ROOT / "docs" / "reference" / "cli.md") == set(COMMANDS)
+
+
+def _table(page: str) -> dict[str, str]:
+    """First column, in backticks, to the second."""
+    text = (ROOT / "docs" / "reference" / page).read_text()
+    return dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) \|", text, re.M))
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    """And nothing is documented that cannot be set."""
+    defaults = Settings()
+    expected = {name: str(getattr(defaults, name)) for name in Settings.__struct_fields__}
+    assert {name: text.strip("`") for name, text in _table("settings.md").items()} == expected
+
+
+def test_every_step_option_is_documented() -> None:
+    from perdure import step
+
+    assert set(_table("step-options.md")) == set(step.__kwdefaults__ or ())
+
+
+def test_every_error_code_is_documented_with_its_class() -> None:
+    """The tree in errors.py and the reference say the same."""
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    documented = {name: code for code, name in re.findall(r"^\| (P-\d{3}) \| `(\w+)`", text, re.M)}
+    assert documented == dict(re.findall(r"(\w+)\s+(P-\d{3})", errors.__doc__ or ""))
+
+
+def test_every_record_kind_is_documented() -> None:
+    from perdure.kernel.journal import BODIES
+
+    text = (ROOT / "docs" / "reference" / "journal.md").read_text()
+    assert [body.kind for body in BODIES if f"`{body.kind}`" not in text] == []
+
+
+def test_every_public_verb_is_documented() -> None:
+    """Functions and objects people call; classes of errors are in their own page."""
+    import perdure
+
+    text = (ROOT / "docs" / "reference" / "verbs.md").read_text()
+    public = [name for name, value in vars(perdure).items() if not name.startswith("_") and name[0].islower()]
+    modules = {"authoring", "engine", "errors", "kernel", "limits", "store", "admin", "cli"}
+    assert [name for name in public if name not in modules and not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_decisions_are_short_and_numbered() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    assert [page.name[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    for page in pages:
+        assert len(page.read_text().splitlines()) <= 60
+        assert page.name in index
+
+
+def test_the_crash_test_of_contributing_passes(lives: Lives) -> None:
+    """The first block of CONTRIBUTING.md is a test; this calls it."""
+    block = next(block for block in _blocks(ROOT / "CONTRIBUTING.md") if block.language == "python")
+    names: dict[str, Any] = {"__name__": "contributing"}
+    exec(compile(block.text, block.name, "exec"), names)
+    names["test_a_crash_at_every_record_changes_nothing"](lives)
