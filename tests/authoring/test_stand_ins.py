@@ -85,7 +85,7 @@ def test_clock_and_chance_are_the_same_on_every_replay(described: Callable[[], I
     """DESIGN section 5, FAULTS D5, D6: through modules, functions and classes, however they were imported."""
     with Drive(described()) as drive:
         while drive.run.outcome is None:
-            location = next(iter(drive.run.pending())).location
+            location = next(iter(drive.run.pending)).location
             drive.finish(location, [])
         _wait_for_the_clock_to_move()
         first: Any = drive.run.outcome

@@ -73,7 +73,7 @@ class Drive:
         return self.deliver(location, body)
 
     def fire(self, location: str) -> list[Command]:
-        timer = self.run.operation(location)
+        timer = self.run.pending.get(location)
         assert isinstance(timer, TimerOperation), f"no timer at {location!r}, only {self.pending()}"
         self.now = max(self.now, timer.at)
         return self.deliver(location, journal.TimerFired(timer.site), after=0)
@@ -84,7 +84,7 @@ class Drive:
         return self.deliver(location, journal.EventReceived(len(self.records), spec.name, value, self.now))
 
     def step(self, location: str) -> StepOperation:
-        operation = self.run.operation(location)
+        operation = self.run.pending.get(location)
         assert isinstance(operation, StepOperation), f"no step at {location!r}, only {self.pending()}"
         return operation
 
@@ -130,7 +130,7 @@ def stored(records: Sequence[Record]) -> list[Record]:
 
 
 def waiting_for(run: Run) -> list[str]:
-    return [f"{operation.kind} {operation.location}" for operation in run.pending()]
+    return [f"{operation.kind} {operation.location}" for operation in run.pending]
 
 
 def steps_asked(commands: Sequence[Command]) -> list[str]:

@@ -139,9 +139,9 @@ RECORDS_MAX = 60
 
 def _answer(drive: Drive, rng: random.Random) -> None:
     """Settle one thing the run waits for, chosen at random; timers only in the order of their deadlines."""
-    timers = [o for o in drive.run.pending() if isinstance(o, TimerOperation)]
+    timers = [o for o in drive.run.pending if isinstance(o, TimerOperation)]
     first = min(timers, key=lambda timer: (timer.at, timer.number), default=None)
-    others = [o for o in drive.run.pending() if not isinstance(o, TimerOperation)]
+    others = [o for o in drive.run.pending if not isinstance(o, TimerOperation)]
     choices = sorted(others + ([first] if first is not None else []), key=lambda o: o.location)
     if not drive.run.cancel_requested and rng.random() < 0.02:
         drive.deliver("", journal.CancelRequested("enough", drive.now + 60_000_000))
@@ -181,7 +181,7 @@ def explore(seed: int) -> str:
                 assert waiting_for(twin) == drive.pending()
                 assert twin.outcome == drive.run.outcome
                 if twin.outcome is None:
-                    pending = {o.location for o in twin.pending() if isinstance(o, StepOperation)}
+                    pending = {o.location for o in twin.pending if isinstance(o, StepOperation)}
                     assert set(steps_asked(commands)) == pending
                     assert len(steps_asked(commands)) == len(pending)
             drive.run.close()

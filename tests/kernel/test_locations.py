@@ -39,7 +39,7 @@ def test_locations_say_where_an_operation_is() -> None:
         seen: list[str] = []
         while drive.run.outcome is None:
             seen += drive.pending()
-            for operation in list(drive.run.pending()):
+            for operation in list(drive.run.pending):
                 if operation.kind == "step":
                     drive.finish(operation.location, 0)
                 elif operation.location != "timeout" and operation.location != "timeout#2":
@@ -100,7 +100,7 @@ def test_timers_are_called_what_people_call_them() -> None:
     with Drive(sets_timers()) as drive:
         timers: list[str] = []
         while drive.run.outcome is None:
-            (timer,) = [operation for operation in drive.run.pending() if operation.kind == "timer"]
+            (timer,) = [operation for operation in drive.run.pending if operation.kind == "timer"]
             timers.append(timer.location)
             drive.fire(timer.location)
         assert timers == ["sleep", "timeout", "timeout#2", "timeout#3", "timeout#4"]

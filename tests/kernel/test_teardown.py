@@ -169,7 +169,7 @@ def test_closing_asks_for_nothing(described: type[evicted_cleanup]) -> None:  # 
         run = drive.run
         run.close()
         assert run.take_commands() == []
-        assert list(run.pending()) == []
+        assert list(run.pending) == []
     gc.collect()
     assert _ran == []
 

@@ -26,7 +26,7 @@ ALLOWED_IMPORTS = {
 ALLOWED_BY_MODULE = {
     "shims.py": {"os", "random", "secrets", "time"},  # refers to the originals to put stand-ins in their place
     "draws.py": {"random"},  # subclasses Random; its bits come from the seed
-    "run.py": {"ctypes"},  # keeps a coroutine that cannot be closed from ever being finalised
+    "teardown.py": {"ctypes"},  # keeps a coroutine that cannot be closed from ever being finalised
     "sites.py": {"os"},  # os.path on the names of frames: text, no file is touched
 }
 

@@ -198,7 +198,7 @@ def test_law_4_delivery_order_is_journal_order() -> None:
     for first, second, winner in (("counted", "counted#2", "1 won"), ("counted#2", "counted", "2 won")):
         with Drive(racing()) as drive:
             drive.finish(first, 1 if first == "counted" else 2)
-            assert drive.run.operation(second) is None, "the loser is still waited for"
+            assert drive.run.pending.get(second) is None, "the loser is still waited for"
             outcome = drive.run.outcome
             assert isinstance(outcome, Complete)
             assert winner in bytes(outcome.value).decode()

@@ -245,7 +245,7 @@ WORKFLOWS: dict[str, Callable[[], Invocation[Any]]] = {
 
 
 def _answer(drive: Drive, rng: random.Random) -> None:
-    operations = list(drive.run.pending())
+    operations = list(drive.run.pending)
     timers = [o for o in operations if isinstance(o, TimerOperation)]
     first = min(timers, key=lambda timer: (timer.at, timer.number), default=None)
     steps = [o for o in operations if isinstance(o, StepOperation)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Sequence
@@ -156,11 +155,3 @@ async def call(database: str, what: str, before: str) -> None:
 async def run_step(database: str, effects: str, where: str) -> None:
     async with Engine(database, sweep_interval=0.02) as engine:
         await (await engine.start(one_step(effects, where), id="run")).result()
-
-
-async def serve(database: str, sweep_interval: str = "") -> None:
-    """A plain worker, until it is killed."""
-    settings = {"sweep_interval": float(sweep_interval)} if sweep_interval else {}
-    async with Engine(database, **settings):
-        print("ready", flush=True)
-        await asyncio.Event().wait()

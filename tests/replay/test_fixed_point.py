@@ -53,7 +53,7 @@ def _run_to_the_end(drive: Drive) -> list[Frontier]:
     """Answer whatever the run waits for, newest first; the frontier after every record."""
     frontiers = [drive.frontier()]
     while drive.run.outcome is None:
-        operation = list(drive.run.pending())[-1]
+        operation = list(drive.run.pending)[-1]
         match operation.kind:
             case "step":
                 assert isinstance(operation, StepOperation)
@@ -66,7 +66,7 @@ def _run_to_the_end(drive: Drive) -> list[Frontier]:
             case "timer":
                 drive.fire(operation.location)
             case _:
-                drive.fire("timeout") if drive.run.operation("timeout") else drive.receive(operation.location, Ring())
+                drive.fire("timeout") if drive.run.pending.get("timeout") else drive.receive(operation.location, Ring())
         frontiers.append(drive.frontier())
     return frontiers
 

@@ -109,7 +109,7 @@ def test_a_recorded_backoff_is_waited_out_not_decided_again(tmp_path: Path) -> N
         drive.retry("charge", CardDeclined(51), after=5_000_000)
         at = drive.step("charge").next_at
         run, _ = drive.rebuilt()
-        assert run.next_deadline() == at
-        assert run.due_steps(at - 1) == []
-        assert [step.attempts for step in run.due_steps(at)] == [1]
+        assert run.pending.next_deadline() == at
+        assert run.pending.due_steps(at - 1) == []
+        assert [step.attempts for step in run.pending.due_steps(at)] == [1]
     assert effects.lines() == []

@@ -46,7 +46,7 @@ async def fanned_out(count: int) -> int:
 
 def _recorded(invocation: Invocation[Any]) -> Drive:
     drive = Drive(invocation)
-    while (first := next(iter(drive.run.pending()))).kind == "step":
+    while (first := next(iter(drive.run.pending))).kind == "step":
         drive.finish(first.location, first.args[0])  # type: ignore[attr-defined]
     return drive
 

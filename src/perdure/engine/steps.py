@@ -36,7 +36,7 @@ logger = logging.getLogger("perdure.steps")
 class Attempt:
     """One try of one step."""
 
-    __slots__ = ("context", "number", "operation", "resident", "task", "unwanted")
+    __slots__ = ("context", "has_begun", "number", "operation", "resident", "task", "unwanted")
 
     def __init__(self, resident: Resident, operation: StepOperation) -> None:
         self.resident = resident
@@ -45,6 +45,7 @@ class Attempt:
         run = resident.run
         self.context = StepContext(run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}")
         self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
         self.unwanted = False
 
     def cancel(self) -> None:
@@ -91,8 +92,13 @@ class StepRunner:
 
     def cancel(self, resident: Resident, location: str) -> None:
         attempt = resident.attempts.pop(location, None)
-        if attempt is not None:
-            attempt.cancel()
+        if attempt is None:
+            return
+        attempt.cancel()
+        if attempt.task is not None and not attempt.has_begun:
+            # A task cancelled before its first step never runs, nor does its finally: its place is given back here.
+            attempt.has_begun = True
+            self._leave(attempt)
 
     def cancel_all(self, resident: Resident) -> None:
         for location in list(resident.attempts):
@@ -131,8 +137,6 @@ class StepRunner:
         self._running += 1
         attempt.task = self._loop.create_task(self._run(attempt))
         self._tasks.add(attempt.task)
-        # Not in the coroutine's own finally: a task cancelled before its first step never gets there.
-        attempt.task.add_done_callback(lambda _: self._leave(attempt))
 
     def _leave(self, attempt: Attempt) -> None:
         self._running -= 1
@@ -154,6 +158,7 @@ class StepRunner:
     # -- one attempt -------------------------------------------------------------------------------------------
 
     async def _run(self, attempt: Attempt) -> None:
+        attempt.has_begun = True
         step_context.set(attempt.context)  # a task has a context of its own
         operation = attempt.operation
         spec = operation.spec
@@ -174,6 +179,8 @@ class StepRunner:
         else:
             args, digest = _recorded_arguments(operation)
             body = journal.StepDone(Raw(data), attempt.number, args, digest, operation.site)
+        finally:
+            self._leave(attempt)
         resident = attempt.resident
         if body is not None and not attempt.unwanted and resident.attempts.get(operation.location) is attempt:
             del resident.attempts[operation.location]

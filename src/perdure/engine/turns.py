@@ -79,7 +79,7 @@ class TurnBuilder:
                 entries.append(Entry(to_row(record)))
                 resident.commands += run.deliver(record)
         if run.outcome is None:
-            resident.commands += [RunStep(step) for step in run.due_steps(now)]
+            resident.commands += [RunStep(step) for step in run.pending.due_steps(now)]
         return self._close_turn(resident, now, entries, consumed)
 
     def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:
@@ -90,13 +90,13 @@ class TurnBuilder:
         if run.outcome is not None:
             row, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
             entries.append(Entry(row))
-        wake_at = run.next_deadline() if run.outcome is None else None
+        wake_at = run.pending.next_deadline() if run.outcome is None else None
         status = self._status(resident)
         if expecting and status is Status.WAITING:
             # The answer will be a record that the code has not seen: after a crash somebody must load the run and
             # deliver it, which nobody would do for one that waits (tests/events/test_send_from_workflow.py).
             status = Status.RUNNING
-        shape = (run.pending_count, run.pending_digest)
+        shape = (len(run.pending), run.pending.digest)
         custom_status = run.custom_status if run.custom_status != resident.saved_status else None
         encoded_state = run.encoded_state()
         state = encoded_state if encoded_state != resident.saved_state else None
@@ -133,14 +133,14 @@ class TurnBuilder:
         deadline wins over it even if both are only seen after a downtime."""
         run = resident.run
         inbox = resident.inbox
-        timer = run.due_timer(now)
+        timer = run.pending.due_timer(now)
         best_at = timer.at if timer is not None else limits.NEVER
         if inbox.others and inbox.others[0].sent_at <= best_at:
             return self._other(resident, inbox.others[0], now)
         while resident.outcomes and resident.outcomes[0].operation.settled:
             resident.outcomes.popleft()  # cancelled in the meantime: its late outcome is refused
         outcome = resident.outcomes[0] if resident.outcomes else None
-        if inbox.events and (matched := inbox.match(run.receives())) is not None:
+        if inbox.events and (matched := inbox.match(run.pending.receives.values())) is not None:
             receive, item = matched
             if item.sent_at <= best_at and (outcome is None or item.sent_at <= outcome.at):
                 body = journal.EventReceived(item.id, item.type, Raw(item.data), item.sent_at, receive.site)
@@ -163,7 +163,7 @@ class TurnBuilder:
             until = max(now, run.now) + round(grace * 1_000_000)
             return "", journal.CancelRequested(item.data.decode(), until), item
         notice = read_child_item(item.data)
-        child = run.operation(notice.location)
+        child = run.pending.get(notice.location)
         if notice.generation != run.generation or not isinstance(child, ChildOperation):
             return "", None, item  # of an earlier generation, or given up: nobody waits for it
         if notice.error is not None:
@@ -284,7 +284,7 @@ class TurnBuilder:
                 return Status.RUNNING
             case None:
                 busy = resident.attempts or resident.outcomes or resident.commands
-                return Status.RUNNING if busy or resident.run.has_active_steps() else Status.WAITING
+                return Status.RUNNING if busy or resident.run.pending.has_active_steps() else Status.WAITING
 
 
 def input_digest(workflow: str, data: bytes) -> bytes:

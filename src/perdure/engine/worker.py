@@ -428,12 +428,17 @@ class Worker:
         if not self.coordinator.is_current(resident):
             return
         run = resident.run
+        deadline = run.pending.next_deadline()
+        if deadline is None and resident.attempts and not (resident.written or resident.outcomes):
+            inbox = resident.inbox
+            if not inbox.others and not inbox.events:  # the common case: steps run, nothing else is going on
+                self._deadlines.set(resident.key, None)
+                return
         now = self._clock.now()
-        deadline = run.next_deadline()
         more = (
             resident.written or resident.outcomes or resident.inbox.others or (deadline is not None and deadline <= now)
         )
-        if more or resident.inbox.match(run.receives()) is not None:
+        if more or resident.inbox.match(run.pending.receives.values()) is not None:
             self.coordinator.mark_ready(resident)
             return
         self._deadlines.set(resident.key, deadline)
@@ -480,7 +485,7 @@ class Worker:
         self._finished(resident.id, last)
 
     def _evict(self, resident: Resident) -> None:
-        deadline = resident.run.next_deadline()
+        deadline = resident.run.pending.next_deadline()
         self._drop(resident)
         self._give_back(
             Release(

@@ -12,17 +12,16 @@ Life of a run object
 
 Raises `Diverged` (the code changed), `NotDecodable`, `Spinning` or `Stuck` out of `deliver` and `replay`: the
 engine parks the run. After that, or after `close`, the object is only good for the garbage collector.
+
+Over 600 lines, and still one thing: the meeting point of loop, journal, operations and commands, which each have their
+own module; what is here changes together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
-import sys
-from asyncio import tasks
-from collections.abc import Callable, Iterable, Sequence
-from types import AsyncGeneratorType, CoroutineType
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from msgspec import Raw
@@ -71,9 +70,10 @@ from perdure.kernel.operation import (
     SendOperation,
     StepOperation,
     TimerOperation,
-    encode_frontier,
 )
+from perdure.kernel.pending import Pending
 from perdure.kernel.sites import caller_site
+from perdure.kernel.teardown import close_tasks
 
 Op = TypeVar("Op", bound=Operation)
 
@@ -83,9 +83,6 @@ ArgumentsCheck = Literal["off", "warn", "park"]
 GRACE_LOCATION = "cancel-grace"
 
 _ANY = codec_for(Any)
-
-#: Waits in nested finally blocks that closing a coroutine goes through before it gives up.
-_CLOSE_TRIES_MAX = 100
 
 
 class Run:
@@ -119,12 +116,7 @@ class Run:
         self.latest = latest
         self._arguments_check = arguments_check
         self._main: RunTask | None = None
-        self._pending: dict[str, Operation] = {}
-        self._receives: dict[str, ReceiveOperation] = {}
-        self._pending_timers: dict[str, TimerOperation] = {}
-        self._digest = 0
-        self._timers: list[tuple[int, int, TimerOperation]] = []
-        self._backoffs: list[tuple[int, int, StepOperation]] = []
+        self.pending = Pending()
         self._commands: list[Command] = []
         self._operations = 0
         self._refusals = 0
@@ -159,7 +151,7 @@ class Run:
                 self._check_arguments(step, body.digest)
                 step.attempts = body.attempt
                 step.next_at = body.next_at
-                heapq.heappush(self._backoffs, (step.next_at, step.number, step))
+                self.pending.back_off(step)
             case journal.StepFailed():
                 step = self._settle(record, StepOperation)
                 self._check_arguments(step, body.digest)
@@ -229,13 +221,13 @@ class Run:
         self._journal = ()
         self._first_deadlines = {}
         self._check_frontier(frontier)
-        return [request for operation in self._pending.values() if (request := _request(operation)) is not None]
+        return [request for operation in self.pending if (request := _request(operation)) is not None]
 
     def _check_frontier(self, frontier: Frontier | None) -> None:
         if frontier is None:
             return
-        if frontier.count != len(self._pending) or frontier.digest != self._digest:
-            raise frontier_mismatch(self.id, frontier, list(self._pending.values()), ended=self.outcome is not None)
+        if frontier.count != len(self.pending) or frontier.digest != self.pending.digest:
+            raise frontier_mismatch(self.id, frontier, list(self.pending), ended=self.outcome is not None)
 
     def take_commands(self) -> list[Command]:
         commands, self._commands = self._commands, []
@@ -248,64 +240,8 @@ class Run:
         """The run's time: the timestamp of the last delivered record, in microseconds."""
         return self.loop.now if self.loop is not None else 0
 
-    def next_deadline(self) -> int | None:
-        """The earliest moment at which time alone gives this run something to do."""
-        timer, backoff = self._first_timer(), self._first_backoff()
-        if timer is None or backoff is None:
-            return timer.at if timer is not None else backoff.next_at if backoff is not None else None
-        return min(timer.at, backoff.next_at)
-
-    def due_timer(self, now: int) -> TimerOperation | None:
-        """The earliest timer that is due, if any. It stays due until its record is delivered."""
-        timer = self._first_timer()
-        return timer if timer is not None and timer.at <= now else None
-
-    def due_steps(self, now: int) -> list[StepOperation]:
-        """Steps whose backoff is over, each given out once."""
-        due: list[StepOperation] = []
-        while (step := self._first_backoff()) is not None and step.next_at <= now:
-            heapq.heappop(self._backoffs)
-            step.next_at = 0  # from now on it is a step to be worked on, whatever the clock says next
-            due.append(step)
-        return due
-
-    def _first_timer(self) -> TimerOperation | None:
-        while self._timers and self._timers[0][2].settled:
-            heapq.heappop(self._timers)
-        return self._timers[0][2] if self._timers else None
-
-    def _first_backoff(self) -> StepOperation | None:
-        backoffs = self._backoffs
-        while backoffs and (backoffs[0][2].settled or backoffs[0][2].next_at != backoffs[0][0]):
-            heapq.heappop(backoffs)
-        return backoffs[0][2] if backoffs else None
-
-    def receives(self) -> Iterable[ReceiveOperation]:
-        """Pending receives, oldest first."""
-        return self._receives.values()
-
-    def operation(self, location: str) -> Operation | None:
-        return self._pending.get(location)
-
-    def pending(self) -> Iterable[Operation]:
-        return self._pending.values()
-
-    @property
-    def pending_count(self) -> int:
-        return len(self._pending)
-
-    @property
-    def pending_digest(self) -> int:
-        return self._digest
-
-    def has_active_steps(self) -> bool:
-        """Whether a step is to be worked on now, rather than after a backoff."""
-        return any(isinstance(o, StepOperation) and not o.next_at for o in self._pending.values())
-
     def frontier(self) -> bytes:
-        return encode_frontier(
-            self.last_seq, len(self._pending), self._digest, self._pending.values(), self._pending_timers.values()
-        )
+        return self.pending.frontier(self.last_seq)
 
     def check_state(self, key: str, value: Any) -> None:
         """Refuse what cannot be stored where it is put, rather than at the commit."""
@@ -328,22 +264,11 @@ class Run:
         self.closed = True
         if self.loop is None:
             return
-        self.loop.stopped = True
-        # Inside our own loop: a finally block that calls a step must be refused, not run it for real.
-        with self.loop.entered(), _QuietCoroutines():
-            closed: set[RunTask] = set()
-            while left := [task for task in self.loop.unfinished_tasks() if task not in closed]:
-                for task in reversed(left):  # a finally block may make new ones
-                    closed.add(task)
-                    _close_task(task)
-        self._pending.clear()
-        self._receives.clear()
-        self._timers.clear()
-        self._backoffs.clear()
-        self._commands.clear()
+        close_tasks(self.loop)
         # Cut the cycles, so that a run's memory comes back at once and not at some garbage collection.
+        self.pending.clear()
+        self._commands.clear()
         self._main = None
-        self.loop.close_quietly()
 
     # -- what workflow code asks (through `kernel.verbs`) -----------------------------------------------------
 
@@ -365,15 +290,13 @@ class Run:
         # The deadline a replay derives can only differ if the code's duration changed; the first one stands.
         at = self._first_deadlines.get(location, at)
         timer = TimerOperation(location, self._count(), self.now, caller_site(site_depth), at, fire)
-        self._add(timer)
-        heapq.heappush(self._timers, (at, timer.number, timer))
+        self.pending.add(timer)
         return timer
 
     def ask_receive(self, types: EventTypes, name: str, site: str) -> tuple[ReceiveOperation, RunFuture]:
         if self._is_ending():
             return _never(ReceiveOperation(name, 0, 0, site, types)), RunFuture(self.loop)
         receive = ReceiveOperation(self._locate(name), self._count(), self.now, site, types)
-        self._receives[receive.location] = receive
         return receive, self._wait_for(receive)
 
     def ask_child(
@@ -389,7 +312,7 @@ class Run:
         child = ChildOperation(location, self._count(), self.now, site, spec, child_id, data, detached)
         child.started = RunFuture(self.loop)
         child.future = RunFuture(self.loop, child)
-        self._add(child)
+        self.pending.add(child)
         if not self.replaying:
             self._commands.append(StartChild(child))
         return child
@@ -423,8 +346,8 @@ class Run:
             )  # fmt: skip
             send.future = RunFuture(self.loop)
             send.awaited = False
-            if location not in self._pending:
-                self._add(send)
+            if location not in self.pending:
+                self.pending.add(send)
                 if not self.replaying:
                     self._commands.append(SendItem(send))
         if not wanted:
@@ -462,9 +385,7 @@ class Run:
 
     def withdraw(self, operation: Operation) -> None:
         """Nobody waits for this operation any more. It leaves no trace."""
-        if operation.settled:
-            return
-        self._remove(operation)
+        self.pending.remove(operation)
 
     def _is_ending(self) -> bool:
         """Whether a request comes too late: from a cancelled leftover task, or a finally block of a closed run.
@@ -491,7 +412,7 @@ class Run:
 
     def _wait_for(self, operation: Operation) -> RunFuture:
         future = operation.future = RunFuture(self.loop, operation)
-        self._add(operation)
+        self.pending.add(operation)
         return future
 
     def give_up(self, operation: Operation) -> None:
@@ -501,41 +422,26 @@ class Run:
         if isinstance(operation, ChildOperation):
             self.cancel_child(operation, operation.site)
             return
-        self._remove(operation)
+        self.pending.remove(operation)
         if isinstance(operation, StepOperation) and not self.closed and not self.replaying:
             self._commands.append(CancelStep(operation.location))
 
-    def _add(self, operation: Operation) -> None:
-        self._pending[operation.location] = operation
-        self._digest += operation.digest
-        if isinstance(operation, TimerOperation):
-            self._pending_timers[operation.location] = operation
-
-    def _remove(self, operation: Operation) -> None:
-        operation.settled = True
-        del self._pending[operation.location]
-        self._digest -= operation.digest
-        if isinstance(operation, ReceiveOperation):
-            del self._receives[operation.location]
-        elif isinstance(operation, TimerOperation):
-            del self._pending_timers[operation.location]
-
     def _expect(self, record: Record, kind: type[Op]) -> Op:
-        operation = self._pending.get(record.location)
+        operation = self.pending.get(record.location)
         if type(operation) is not kind:
             raise record_mismatch(self.id, record, self._unexplained())
         return operation
 
     def _settle(self, record: Record, kind: type[Op]) -> Op:
         operation = self._expect(record, kind)
-        self._remove(operation)
+        self.pending.remove(operation)
         return operation
 
     def _unexplained(self) -> list[Operation]:
         """Pending operations that no later record speaks of: what the code asks for instead."""
         explained = {record.location for record in self._journal if record.seq > self.last_seq}
-        unexplained = [operation for operation in self._pending.values() if operation.location not in explained]
-        return unexplained or list(self._pending.values())
+        unexplained = [operation for operation in self.pending if operation.location not in explained]
+        return unexplained or list(self.pending)
 
     def _check_arguments(self, step: StepOperation, recorded: int) -> None:
         if not self.replaying or self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
@@ -567,7 +473,7 @@ class Run:
     def _child_started(self, record: Record, body: journal.ChildStarted) -> None:
         child = self._expect(record, ChildOperation)
         if body.refused:
-            self._remove(child)
+            self.pending.remove(child)
             error = RunConflict(
                 f"a run {body.child_id!r} already exists with another workflow or input, so it cannot be a child."
             )
@@ -579,7 +485,7 @@ class Run:
             return
         child.is_running = True
         if child.detached:
-            self._remove(child)
+            self.pending.remove(child)
         child.started.set_result(None)
 
     def _sent(self, record: Record, body: journal.Sent) -> None:
@@ -606,8 +512,7 @@ class Run:
         self.cancel_reason = body.reason
         if body.grace_until:
             timer = TimerOperation(GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over)
-            self._add(timer)
-            heapq.heappush(self._timers, (timer.at, timer.number, timer))
+            self.pending.add(timer)
         self._main.cancel(body.reason or None)
 
     def _grace_is_over(self) -> None:
@@ -633,7 +538,7 @@ class Run:
             self._finish(self._main)
         elif self.outcome is not None and not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
             self._wind_up(cancel_tasks=False)
-        elif self.outcome is None and not self._pending:
+        elif self.outcome is None and not self.pending:
             raise Stuck(
                 f"run {self.id!r} waits for something that perdure does not know, so nothing could ever wake it: "
                 f"{self._where()}. Wait for a step, a sleep, an event or a child instead."
@@ -665,19 +570,19 @@ class Run:
         steps too, children are asked to cancel. Nothing new is started on the way."""
         left = [task for task in self.loop.unfinished_tasks() if task is not main]
         abandoned = tuple(task.branch.path for task in left) if cancel_tasks else ()
-        for operation in list(self._pending.values()):
+        for operation in list(self.pending):
             if isinstance(operation, ChildOperation):
                 self.cancel_child(operation, operation.site)
             elif isinstance(operation, StepOperation):
-                self._remove(operation)
+                self.pending.remove(operation)
                 self._commands.append(CancelStep(operation.location))
         if abandoned:
             self._drain_cancelled(left)
             names = ", ".join(repr(path) for path in abandoned)
             self.complain(f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}.")
-        for operation in list(self._pending.values()):
+        for operation in list(self.pending):
             if not isinstance(operation, SendOperation):  # cancel requests to children are still to be carried out
-                self._remove(operation)
+                self.pending.remove(operation)
         return abandoned
 
     def _drain_cancelled(self, left: list[RunTask]) -> None:
@@ -694,47 +599,6 @@ class Run:
             if stack:
                 return f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
         return "no task is left"
-
-
-def _close_task(task: RunTask) -> None:
-    setattr(task, "_log_destroy_pending", False)  # noqa: B010
-    coroutine: Any = task.get_coro()
-    loop = task.get_loop()
-    # A finally block that waits makes close() raise "ignored GeneratorExit" and leaves the coroutine half closed; left
-    # so, the garbage collector would run the rest of it outside our loop, where a step runs for real.
-    for _ in range(_CLOSE_TRIES_MAX):
-        tasks._enter_task(loop, task)  # a finally block may ask for the current task (TaskGroup, timeout)
-        try:
-            coroutine.close()
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException:  # whatever a finally block raised: nobody is left to hear it
-            if getattr(coroutine, "cr_frame", None) is None:
-                return
-        else:
-            return
-        finally:
-            tasks._leave_task(loop, task)
-    # Code that swallows even GeneratorExit, in a loop. Let go, it would be finalised at some garbage collection or at
-    # exit and go on looping there, outside of any run and without end; so it is never let go and costs its memory.
-    import ctypes
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
-
-
-class _QuietCoroutines:
-    """A helper coroutine that is dropped half closed reports to `sys.unraisablehook`; here there is nobody to tell."""
-
-    def __enter__(self) -> None:
-        self._usual = sys.unraisablehook
-        sys.unraisablehook = self._hook
-
-    def __exit__(self, *_: object) -> None:
-        sys.unraisablehook = self._usual
-
-    def _hook(self, unraisable: Any) -> None:
-        if not isinstance(unraisable.object, (CoroutineType, AsyncGeneratorType)):
-            self._usual(unraisable)
 
 
 def _never(operation: Op) -> Op:

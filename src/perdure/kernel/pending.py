@@ -1,0 +1,120 @@
+"""What a run waits for: its pending operations, in the order they were asked for, with their deadlines.
+
+Count and digest are kept up to date with every change, so that a frontier costs the same whether one operation or ten
+thousand are pending.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from perdure.kernel.operation import (
+    Operation,
+    ReceiveOperation,
+    StepOperation,
+    TimerOperation,
+    encode_frontier,
+)
+
+
+class Pending:
+    """The pending operations of one run, by location. Removing one marks it settled."""
+
+    __slots__ = ("_backoffs", "_operations", "_timer_heap", "_timers", "digest", "receives")
+
+    def __init__(self) -> None:
+        self._operations: dict[str, Operation] = {}
+        self.receives: dict[str, ReceiveOperation] = {}
+        self._timers: dict[str, TimerOperation] = {}
+        self._timer_heap: list[tuple[int, int, TimerOperation]] = []
+        self._backoffs: list[tuple[int, int, StepOperation]] = []
+        #: Sum of the digests of the operations; with their number, tells one set of them from another.
+        self.digest = 0
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._operations.values())
+
+    def __contains__(self, location: str) -> bool:
+        return location in self._operations
+
+    def get(self, location: str) -> Operation | None:
+        return self._operations.get(location)
+
+    def add(self, operation: Operation) -> None:
+        self._operations[operation.location] = operation
+        self.digest += operation.digest
+        if isinstance(operation, TimerOperation):
+            self._timers[operation.location] = operation
+            heapq.heappush(self._timer_heap, (operation.at, operation.number, operation))
+        elif isinstance(operation, ReceiveOperation):
+            self.receives[operation.location] = operation
+
+    def remove(self, operation: Operation) -> None:
+        """Settled or withdrawn: nobody waits for it any more. Safe to repeat."""
+        if operation.settled:
+            return
+        operation.settled = True
+        location = operation.location
+        del self._operations[location]
+        self.digest -= operation.digest
+        if isinstance(operation, TimerOperation):
+            del self._timers[location]
+        elif isinstance(operation, ReceiveOperation):
+            del self.receives[location]
+
+    def back_off(self, step: StepOperation) -> None:
+        """The step's next attempt is to begin at `step.next_at`."""
+        heapq.heappush(self._backoffs, (step.next_at, step.number, step))
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """The earliest moment at which time alone gives the run something to do."""
+        timer, backoff = self._first_timer(), self._first_backoff()
+        if timer is None or backoff is None:
+            return timer.at if timer is not None else backoff.next_at if backoff is not None else None
+        return min(timer.at, backoff.next_at)
+
+    def due_timer(self, now: int) -> TimerOperation | None:
+        """The earliest timer that is due, if any. It stays due until its record is delivered."""
+        timer = self._first_timer()
+        return timer if timer is not None and timer.at <= now else None
+
+    def due_steps(self, now: int) -> list[StepOperation]:
+        """Steps whose backoff is over, each given out once."""
+        due: list[StepOperation] = []
+        while (step := self._first_backoff()) is not None and step.next_at <= now:
+            heapq.heappop(self._backoffs)
+            step.next_at = 0  # from now on it is a step to be worked on, whatever the clock says next
+            due.append(step)
+        return due
+
+    def _first_timer(self) -> TimerOperation | None:
+        heap = self._timer_heap
+        while heap and heap[0][2].settled:
+            heapq.heappop(heap)
+        return heap[0][2] if heap else None
+
+    def _first_backoff(self) -> StepOperation | None:
+        backoffs = self._backoffs
+        while backoffs and (backoffs[0][2].settled or backoffs[0][2].next_at != backoffs[0][0]):
+            heapq.heappop(backoffs)
+        return backoffs[0][2] if backoffs else None
+
+    # -- seen from outside ---------------------------------------------------------------------------------------
+
+    def has_active_steps(self) -> bool:
+        """Whether a step is to be worked on now, rather than after a backoff."""
+        return any(isinstance(o, StepOperation) and not o.next_at for o in self._operations.values())
+
+    def frontier(self, seq: int) -> bytes:
+        """What is stored with a turn: see `operation.Frontier`."""
+        operations = self._operations
+        return encode_frontier(seq, len(operations), self.digest, operations.values(), self._timers.values())
