@@ -34,8 +34,7 @@
     │   ├── StoreUnavailable P-301  the store did not answer; the call may be repeated safely
     │   ├── StoreUnusable   P-302   the file or server cannot be used at all; says why
     │   ├── SchemaTooNew    P-305   written by a newer perdure
-    │   ├── CorruptRecord   P-306   a record that is damaged, missing or of an unknown kind
-    │   └── LeaseLost       P-307   another worker owns the run now
+    │   └── CorruptRecord   P-306   a record that is damaged, missing or of an unknown kind
     └── EngineError
         ├── EngineNotOpen   P-401   used before open, after close, or in a forked child
         └── WrongLoop       P-402   used from another event loop or thread
@@ -302,12 +301,6 @@ class CorruptRecord(StoreError):
     """A record that is damaged, missing, or of a kind this release does not know."""
 
     code = "P-306"
-
-
-class LeaseLost(StoreError):
-    """Another worker owns the run now; what this one still had in memory was discarded."""
-
-    code = "P-307"
 
 
 # -- engine ----------------------------------------------------------------------------------------------

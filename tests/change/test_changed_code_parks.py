@@ -476,6 +476,28 @@ def test_a_change_while_asleep_parks(lives: Lives, source: SourceFile, effects: 
     run_async(main())
 
 
+def test_a_receive_of_another_type_parks_while_it_waits(lives: Lives, source: SourceFile, effects: Effects) -> None:
+    """CONFORMANCE V1: the same place in the code now waits for something else; the event sent meanwhile is kept."""
+    name = workflow_name()
+    old = f"""
+        @workflow
+        async def {name}() -> str:
+            await charge()
+            await receive(Note)
+            return await ship()
+        """
+    new = old.replace("receive(Note)", "receive(Stop)")
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        reason = await parks(lives, source, new, effects)
+        assert "receive 'receive' of 'tests.note'" in reason
+        assert "receive 'receive' of 'tests.stop'" in reason
+        assert await finishes(lives, source, old.replace("(Note)", "(Note, Stop)"), resume=True) is not None
+
+    run_async(main())
+
+
 async def parks_without_event(lives: Lives, source: SourceFile, new: str, effects: Effects) -> str:
     """An event nobody reads still makes the run due: that is how a waiting run is loaded."""
     return await parks(lives, source, new, effects)

@@ -365,6 +365,12 @@ class Worker:
         if self.suspect:
             self._cleared(resident)
         resident.next_seq = turn.expected_seq + len(turn.entries)
+        if turn.expected_seq <= limits.JOURNAL_RECORDS_WARN < resident.next_seq:
+            logger.warning(
+                "the journal of run %r has %d records, all of them replayed at every recovery. Time for `continue_as`.",
+                resident.id,
+                resident.next_seq - 1,
+            )
         effects = iter(committed.effects)
         for entry in turn.entries:
             if entry.effect is not None:

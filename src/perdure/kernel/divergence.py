@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from perdure.errors import Diverged
 from perdure.kernel import journal
 from perdure.kernel.journal import Record
-from perdure.kernel.operation import Frontier, Operation
+from perdure.kernel.operation import Frontier, Operation, detail_of
 
 _KINDS: dict[type[journal.Body], str] = {
     journal.StepDone: "step",
@@ -59,7 +59,7 @@ def ended_early(run_id: str, left: Sequence[Record]) -> Diverged:
             run_id,
             f"at record {record.seq}",
             (f"{kind} {record.location!r}{more}", _recorded(record)),
-            ("the workflow function has ended", ""),
+            ("the workflow function has ended", "", "..."),
         )
     )
 
@@ -68,14 +68,15 @@ def frontier_mismatch(
     run_id: str, frontier: Frontier, pending: Sequence[Operation], *, ended: bool = False
 ) -> Diverged:
     """Every record was matched, but the code then waits for something else than it did when they were written."""
-    waiting = {(w.kind, w.location): w for w in frontier.operations}
-    now = {(o.kind, o.location): o for o in pending}
+    waiting = {(w.kind, w.location, w.detail if w.kind == "receive" else ""): w for w in frontier.operations}
+    now = {(o.kind, o.location, detail_of(o) if o.kind == "receive" else ""): o for o in pending}
     lost = [w for key, w in waiting.items() if key not in now]
     asked = [o for key, o in now.items() if key not in waiting]
     if lost:
         first = lost[0]
         site = f", {first.site}" if first.site else ""
-        journal_side = (f"{first.kind} {first.location!r}", f"(waiting since {_moment(first.since)}{site})")
+        of = f" of {first.detail}" if first.kind == "receive" else ""
+        journal_side = (f"{first.kind} {first.location!r}{of}", f"(waiting since {_moment(first.since)}{site})")
         here = _nearest(first.kind, first.location, asked)
     else:
         journal_side = (f"{frontier.count} pending operations", "")
@@ -93,10 +94,12 @@ def _nearest(kind: str, location: str, asked: Sequence[Operation]) -> Operation 
     return max(asked, key=lambda o: (o.kind == kind, SequenceMatcher(None, o.location, location).ratio(), -o.number))
 
 
-def _code_side(operation: Operation | None, otherwise: str) -> tuple[str, str]:
+def _code_side(operation: Operation | None, otherwise: str) -> tuple[str, str, str]:
+    """What the code asks for, where, and a name for the patch that would guard it."""
     if operation is None:
-        return otherwise, ""
-    return operation.describe(), f"({operation.site})" if operation.site else ""
+        return otherwise, "", "..."
+    site = f"({operation.site})" if operation.site else ""
+    return operation.describe(), site, operation.location.rpartition("/")[2].partition("#")[0]
 
 
 def _recorded(record: Record) -> str:
@@ -104,20 +107,20 @@ def _recorded(record: Record) -> str:
     return f"(recorded {_moment(record.at)}{', ' + site if site else ''})"
 
 
-def _report(run_id: str, position: str, in_journal: tuple[str, str], in_code: tuple[str, str]) -> str:
+def _report(run_id: str, position: str, in_journal: tuple[str, str], in_code: tuple[str, str, str]) -> str:
     width = max(len(in_journal[0]), len(in_code[0]))
     return (
         f"run {run_id!r} no longer matches its journal {position}.\n"
         f"  journal: {in_journal[0]:<{width}}  {in_journal[1]}".rstrip()
         + f"\n  code:    {in_code[0]:<{width}}  {in_code[1]}".rstrip()
-        + f"\n{_way_out(run_id)}"
+        + f"\n{_way_out(run_id, in_code[2])}"
     )
 
 
-def _way_out(run_id: str) -> str:
+def _way_out(run_id: str, patch: str = "...") -> str:
     return (
         "  The run is parked and nothing was lost. Restore the old order, or guard the change with\n"
-        f'  `if patched("..."):`, then `perdure resume {run_id}`.'
+        f'  `if patched("{patch}"):`, then `perdure resume {run_id}`.'
     )
 
 

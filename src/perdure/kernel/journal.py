@@ -271,7 +271,7 @@ def from_row(row: Row) -> Record:
     if _checksum(seq, at, kind, location, data) != check:
         raise CorruptRecord(
             f"record {seq} ({kind} at {location!r}) does not match its checksum: the stored bytes changed. "
-            "Restore the store from a backup, or fork the run before this record."
+            "Restore the store from a backup."
         )
     try:
         body = decoder.decode(data)

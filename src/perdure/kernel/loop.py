@@ -25,6 +25,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
 from perdure.kernel.operation import Branch, Operation, TimerOperation
+from perdure.kernel.sites import caller_site, stop_at
 
 T = TypeVar("T")
 
@@ -287,7 +288,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         frame = getattr(coroutine, "cr_frame", None)
         if single and frame is not None:
             name = frame.f_locals.get("name", name)  # a verb that was given a name of its own
-        return Branch(parent.locate(name), single=single)
+        return Branch(parent.locate(name), single=single, site=caller_site(2) if single else "")
 
     def is_running(self) -> bool:
         return self.running
@@ -344,6 +345,9 @@ for _name in (
 setattr(RunLoop, "__abstractmethods__", frozenset())  # noqa: B010
 
 
+stop_at(RunLoop._drain.__code__)
+
+
 def make_loop(owner: LoopOwner, seed: int) -> RunLoop:
     loop_class: Any = RunLoop  # for type checkers it is abstract: they do not see what the loop above added
     return loop_class(owner, seed)  # type: ignore[no-any-return]
@@ -374,7 +378,7 @@ _as_completed = tasks.as_completed
 
 def _as_completed_in_order(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
     # The original makes its tasks from `set(fs)`: coroutines hash to their address, so they would start in an
-    # order that differs from process to process (tests/kernel/test_asyncio_order.py). Making the tasks first,
+    # order that differs from process to process (tests/plain_python/test_asyncio_order.py). Making the tasks first,
     # in the order given, is all it takes; on any other loop nothing changes.
     if isinstance(events._get_running_loop(), RunLoop):
         fs = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]

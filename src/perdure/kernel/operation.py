@@ -22,10 +22,12 @@ from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
 class Branch:
     """Where a task of the run stands; counts the names used in it so that each operation gets its own location."""
 
-    __slots__ = ("_counts", "_unused", "path")
+    __slots__ = ("_counts", "_unused", "path", "site")
 
-    def __init__(self, path: str = "", *, single: bool = False) -> None:
+    def __init__(self, path: str = "", *, single: bool = False, site: str = "") -> None:
         self.path = path
+        #: Where the task was made, for an operation in it that no code of the user's asks for (`gather(sleep(1))`).
+        self.site = site
         # A task made of a single operation (`gather(ship(), notify())`) lends its own path to it, so that
         # wrapping a step in a task does not change its location: `ship`, not `ship/ship`.
         self._unused = single

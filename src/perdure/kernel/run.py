@@ -70,6 +70,7 @@ from perdure.kernel.operation import (
     SendOperation,
     StepOperation,
     TimerOperation,
+    detail_of,
 )
 from perdure.kernel.pending import Pending
 from perdure.kernel.sites import caller_site
@@ -226,8 +227,10 @@ class Run:
     def _check_frontier(self, frontier: Frontier | None) -> None:
         if frontier is None:
             return
-        if frontier.count != len(self.pending) or frontier.digest != self.pending.digest:
-            raise frontier_mismatch(self.id, frontier, list(self.pending), ended=self.outcome is not None)
+        same = frontier.count == len(self.pending) and frontier.digest == self.pending.digest
+        if not same or (retyped := _retyped(frontier, self.pending)) is not None:
+            asked = list(self.pending) if not same else [retyped]
+            raise frontier_mismatch(self.id, frontier, asked, ended=self.outcome is not None)
 
     def take_commands(self) -> list[Command]:
         commands, self._commands = self._commands, []
@@ -289,7 +292,8 @@ class Run:
         location = self._locate(name)
         # The deadline a replay derives can only differ if the code's duration changed; the first one stands.
         at = self._first_deadlines.get(location, at)
-        timer = TimerOperation(location, self._count(), self.now, caller_site(site_depth), at, fire)
+        site = caller_site(site_depth) or self.loop.branch().site
+        timer = TimerOperation(location, self._count(), self.now, site, at, fire)
         self.pending.add(timer)
         return timer
 
@@ -618,6 +622,16 @@ def _request(operation: Operation) -> Command | None:
             return SendItem(operation)
         case _:
             return None
+
+
+def _retyped(frontier: Frontier, pending: Pending) -> Operation | None:
+    """A receive that no longer takes a type it took when it was asked for. Taking more is no harm."""
+    for waiting in frontier.operations:
+        operation = pending.get(waiting.location)
+        if isinstance(operation, ReceiveOperation):
+            if not set(waiting.detail.split(" or ")) <= set(detail_of(operation).split(" or ")):
+                return operation
+    return None
 
 
 def _still_wanted(command: Command) -> bool:

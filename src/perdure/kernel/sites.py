@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: The demo's workflows live inside the package, but are written as a user's are.
@@ -39,5 +39,16 @@ def caller_site(depth: int = 1) -> str:
             label = _label(frame, key)
         if label:
             return label
+        if code is _RUN_BOUNDARY:  # beyond are the host's frames, which have nothing to do with the workflow
+            return ""
         frame = frame.f_back
     return ""
+
+
+_RUN_BOUNDARY: CodeType | None = None
+
+
+def stop_at(code: CodeType) -> None:
+    """Frames below this code are not the run's."""
+    global _RUN_BOUNDARY
+    _RUN_BOUNDARY = code

@@ -332,7 +332,8 @@ async def start_child_run(
 
 
 async def continue_run_as(spec: WorkflowSpec | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    """`await continue_as(...)`: the code stops here; nothing after it runs, `except` blocks included."""
+    """`await continue_as(...)`: the code stops here. Nothing after it runs; `finally` blocks do, as when a run leaves
+    memory, and what they ask for is refused."""
     run = current_run("continue_as")
     target = spec if spec is not None else run.latest(run.spec.name)
     await continue_run_with(target, target.arguments.encode(args, kwargs))

@@ -188,7 +188,7 @@ def fault(path: str, error: BaseException) -> StoreError:
     if isinstance(error, apsw.BusyError):
         return StoreUnavailable(
             f"{path} has been locked by another process for {SQLITE_BUSY_SECONDS:g} s ({error}). "
-            "The call may be repeated; find who holds it with `perdure doctor`."
+            "The call may be repeated; look for another process that has it open (a backup, a shell)."
         )
     if isinstance(error, apsw.FullError) or _is_no_space(error):
         return StoreUnavailable(f"no space left for {path}: {_free_bytes(path)} bytes are free ({error}).")
