@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -33,10 +34,15 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
-    def line(self) -> str:
-        """The next line it prints; "" when it has ended."""
+    def line(self, patience: float = 60.0) -> str:
+        """The next line it prints; "" when it has ended. A child that says nothing for too long is killed."""
         assert self._process.stdout is not None
-        return self._process.stdout.readline().rstrip("\n")
+        watchdog = threading.Timer(patience, self._process.kill)
+        watchdog.start()
+        try:
+            return self._process.stdout.readline().rstrip("\n")
+        finally:
+            watchdog.cancel()
 
     def expect(self, line: str) -> None:
         got = self.line()

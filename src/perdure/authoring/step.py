@@ -73,6 +73,7 @@ class Step(Generic[P, R]):
             policy=self.settings.policy,
             arguments=self._shape.arguments(),
             result=self._shape.result(),
+            what=f"the result of step {self.name!r}",
             concurrency=self.settings.concurrency,
             isolation=self.settings.isolation,
             on_retry=self.settings.on_retry,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
-from perdure.engine.resident import Resident
+from perdure.engine.resident import Added, Resident
 from perdure.store.base import InboxItem, RunKey
 
 
@@ -27,6 +27,7 @@ class Coordinator:
     def register(self, resident: Resident) -> None:
         """A run enters memory."""
         self._residents[resident.key] = resident
+        resident.is_current = True
         self._ids.add(resident.id)
 
     def holds(self, run_id: str) -> bool:
@@ -36,27 +37,27 @@ class Coordinator:
     def find(self, key: RunKey) -> Resident | None:
         return self._residents.get(key)
 
-    def is_current(self, resident: Resident) -> bool:
-        """Whether this very object still stands for its run."""
-        return self._residents.get(resident.key) is resident
-
     def mark_ready(self, resident: Resident) -> None:
         """There is something to deliver. Safe to repeat; a run in the middle of a commit is looked at afterwards."""
-        if resident.queued or resident.in_flight is not None or not self.is_current(resident):
+        if resident.queued or resident.in_flight is not None or not resident.is_current:
             return
         resident.queued = True
         self._idle.pop(resident.key, None)
         self._ready.append(resident)
         self._wake()
 
-    def deliver(self, key: RunKey, item: InboxItem, cursor: int = 0) -> bool:
-        """An item arrived for a run. False if that is not in memory."""
+    def deliver(self, key: RunKey, item: InboxItem) -> bool:
+        """An item arrived for a run. False if items before it have not come: somebody has to read the inbox.
+
+        For a run that is not in memory there is nothing to do: whoever loads it will read the item from the store.
+        """
         resident = self._residents.get(key)
         if resident is None:
-            return False
-        if resident.inbox.add(item, cursor):
+            return True
+        added = resident.inbox.add(item)
+        if added is Added.NOW:
             self.mark_ready(resident)
-        return True
+        return added is not Added.GAP
 
     def take_ready(self, limit: int) -> list[Resident]:
         """Runs with something to do, in the order they became ready."""
@@ -64,7 +65,7 @@ class Coordinator:
         while self._ready and len(taken) < limit:
             resident = self._ready.popleft()
             resident.queued = False
-            if self.is_current(resident):
+            if resident.is_current:
                 taken.append(resident)
         return taken
 
@@ -74,7 +75,7 @@ class Coordinator:
 
     def mark_waiting(self, resident: Resident) -> None:
         """The run is idle: it may leave memory if room is needed."""
-        if self.is_current(resident) and resident.is_idle:
+        if resident.is_current and resident.is_idle:
             self._idle[resident.key] = None
             self._idle.move_to_end(resident.key)
 
@@ -83,8 +84,9 @@ class Coordinator:
 
     def forget(self, resident: Resident) -> None:
         """The run leaves memory, for whatever reason."""
-        if self.is_current(resident):
+        if resident.is_current:
             del self._residents[resident.key]
+            resident.is_current = False
             self._ids.discard(resident.id)
             self._idle.pop(resident.key, None)
 
@@ -94,6 +96,7 @@ class Coordinator:
         while len(self._residents) > self._residents_max and self._idle:
             key, _ = self._idle.popitem(last=False)
             resident = self._residents.pop(key)
+            resident.is_current = False
             self._ids.discard(resident.id)
             evicted.append(resident)
         return evicted

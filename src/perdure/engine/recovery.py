@@ -77,7 +77,6 @@ class Recovery:
             missing = [key for key in held if self._worker.coordinator.find(key) is None]
             await self._admit_all(await self._store.load(missing))
         await self._claim()
-        self._worker.sweep_done()
 
     async def _read_news(self) -> None:
         news = await self._store.news(self._worker.id, self._worker.cursor)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from perdure.kernel.commands import Command
 from perdure.kernel.journal import Body, Record
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.engine.steps import Attempt
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """How an attempt of a step ended, on its way into the journal."""
 
     operation: StepOperation
@@ -24,46 +27,47 @@ class Outcome(NamedTuple):
     at: int
 
 
-#: Ids remembered beyond the unread ones before those that can no longer come again are dropped.
-_KNOWN_MAX = 256
+class Added(Enum):
+    """What came of an item on its way into an inbox."""
+
+    NOW = auto()
+    BEFORE = auto()  # it had come by another way
+    GAP = auto()  # one before it has not come yet: it must not overtake that
 
 
 class Inbox:
-    """Unread items of a run, events by type, each in the order of their ids.
+    """Unread items of a run, events by type, in the order of their arrival.
 
-    One item may come by several ways (the answer of the call that stored it, the worker's news, a read of the
-    store), in any order: a client's event can overtake a child's notice that was stored before it
-    (tests/races/test_several_senders_at_once.py). So ids are remembered, not compared with the highest.
+    An item may come by several ways: with the answer of the call that stored it, with the worker's news, with a read
+    of the store. Each names the one before it, so a repeat and a gap both show
+    (tests/lifecycle/test_order_of_senders.py, tests/races/test_several_senders_at_once.py).
     """
 
-    __slots__ = ("_known", "events", "floor", "others")
+    __slots__ = ("events", "last", "others")
 
-    def __init__(self, items: Iterable[InboxItem] = ()) -> None:
-        self.events: dict[str, list[InboxItem]] = {}
-        self.others: list[InboxItem] = []
-        self._known: set[int] = set()
-        #: Everything up to this id was in what the run was loaded with.
-        self.floor = 0
+    def __init__(self, items: Iterable[InboxItem] = (), last: int = 0) -> None:
+        self.events: dict[str, deque[InboxItem]] = {}
+        self.others: deque[InboxItem] = deque()
+        #: Everything up to this id has come.
+        self.last = 0
         for item in items:
-            self.add(item)
-            self.floor = item.id
+            self._put(item)
+        self.last = max(self.last, last)
 
-    def add(self, item: InboxItem, cursor: int = 0) -> bool:
-        """False if it had come before. Items up to `cursor` will not be told again by the worker's news."""
-        if item.id <= self.floor or item.id in self._known:
-            return False
-        if len(self._known) >= _KNOWN_MAX:
-            self._known = {known for known in self._known if known > cursor} | self._unread_ids()
-        self._known.add(item.id)
-        queue = self.events.setdefault(item.type, []) if item.kind is ItemKind.EVENT else self.others
-        queue.append(item)
-        if len(queue) > 1 and queue[-2].id > item.id:
-            queue.sort(key=_item_id)
-        return True
+    def add(self, item: InboxItem) -> Added:
+        if item.id <= self.last:
+            return Added.BEFORE
+        if item.previous > self.last:
+            return Added.GAP
+        self._put(item)
+        return Added.NOW
 
-    def _unread_ids(self) -> set[int]:
-        ids = {item.id for item in self.others}
-        return ids.union(*({item.id for item in queue} for queue in self.events.values()))
+    def _put(self, item: InboxItem) -> None:
+        self.last = item.id
+        if item.kind is ItemKind.EVENT:
+            self.events.setdefault(item.type, deque()).append(item)
+        else:
+            self.others.append(item)
 
     def match(self, receives: Iterable[ReceiveOperation]) -> tuple[ReceiveOperation, InboxItem] | None:
         """The oldest receive that something here fits, and the oldest item that fits it."""
@@ -72,7 +76,7 @@ class Inbox:
         for receive in receives:
             heads = [self.events[name][0] for name in receive.types.specs if name in self.events]
             if heads:
-                return receive, min(heads, key=_item_id)
+                return receive, min(heads, key=lambda item: item.id)
         return None
 
     def take(self, item: InboxItem) -> None:
@@ -80,21 +84,18 @@ class Inbox:
             self.others.remove(item)
             return
         queue = self.events[item.type]
-        del queue[0]
+        queue.popleft()
         if not queue:
             del self.events[item.type]
-
-
-def _item_id(item: InboxItem) -> int:
-    return item.id
 
 
 class Resident:
     """Changed only by the coordinator, the turn builder and the step runner."""
 
     __slots__ = (
-        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "key", "next_seq", "outcomes", "parent",
-        "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake", "written",
+        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "is_current", "key", "next_seq", "outcomes",
+        "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +120,8 @@ class Resident:
         #: The turn being committed. Until it is answered the run gets nothing new.
         self.in_flight: Turn | None = None
         self.queued = False
+        #: Whether this object stands for its run in the worker's memory. Set by the coordinator alone.
+        self.is_current = False
         self.saved_status: bytes | None = None
         self.saved_state: bytes | None = None
         self.saved_frontier: tuple[int, int] | None = None

@@ -169,7 +169,7 @@ class StepRunner:
                 value = await self._call(attempt)
             else:
                 value = await self._limited(attempt)
-            data = spec.result.encode(value, f"the result of step {operation.location!r}")
+            data = spec.result.encode(value, spec.what)
         except asyncio.CancelledError as error:
             body = None if attempt.unwanted or not self.accepting else self._failure(attempt, error)
         except (KeyboardInterrupt, SystemExit):
@@ -255,7 +255,8 @@ def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:
 def call_retry_hooks(resident: Resident) -> None:
     """Tell `on_retry` hooks about attempts whose failure is now recorded. A hook that raises is only logged."""
     hooks, resident.hooks = resident.hooks, []
-    for operation, body, _ in hooks:
+    for outcome in hooks:
+        operation, body = outcome.operation, outcome.body
         if not isinstance(body, (journal.StepRetry, journal.StepFailed)) or operation.spec.on_retry is None:
             continue
         next_at = body.next_at if isinstance(body, journal.StepRetry) else None

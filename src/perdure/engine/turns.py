@@ -62,11 +62,14 @@ class TurnBuilder:
         when there is none). Raises what the kernel raises: the caller parks the run.
         """
         run = resident.run
+        pending, inbox = run.pending, resident.inbox
         entries: list[Entry] = []
         consumed: list[int] = []
         while resident.written:
             resident.commands += run.deliver(resident.written.popleft())
         while run.outcome is None and len(entries) < limits.TURN_RECORDS_MAX:
+            if not (resident.outcomes or inbox.others or inbox.events or pending.timers):
+                break  # the common end, without looking any closer
             following = self._next(resident, now)
             if following is None:
                 break
@@ -78,18 +81,19 @@ class TurnBuilder:
                 record = Record(resident.next_seq + len(entries), max(now, run.now), location, body)
                 entries.append(Entry(to_row(record)))
                 resident.commands += run.deliver(record)
-        if run.outcome is None:
-            resident.commands += [RunStep(step) for step in run.pending.due_steps(now)]
+        if pending.backoffs and run.outcome is None:
+            resident.commands += [RunStep(step) for step in pending.due_steps(now)]
         return self._close_turn(resident, now, entries, consumed)
 
     def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:
         run = resident.run
         frontier = run.frontier()
         expecting = self._add_effects(resident, now, entries)
-        continued = None
+        continued = notice = None
         if run.outcome is not None:
             row, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
             entries.append(Entry(row))
+            notice = self._notice(resident, now)
         wake_at = run.pending.next_deadline() if run.outcome is None else None
         status = self._status(resident)
         if expecting and status is Status.WAITING:
@@ -100,12 +104,12 @@ class TurnBuilder:
         custom_status = run.custom_status if run.custom_status != resident.saved_status else None
         encoded_state = run.encoded_state()
         state = encoded_state if encoded_state != resident.saved_state else None
-        # A log line counts as a change: without a new frontier the next load would take it for unwritten.
-        logged = any(isinstance(command, Log) for command in resident.commands)
-        saved = (resident.saved_frontier, resident.saved_wake, resident.saved_run_status)
-        unchanged = (shape, wake_at, status) == saved and not logged
-        if not entries and not consumed and unchanged and custom_status is None and state is None:
-            return None
+        if not entries and not consumed and custom_status is None and state is None:
+            saved = (resident.saved_frontier, resident.saved_wake, resident.saved_run_status)
+            # A log line counts as a change: without a new frontier the next load would take it for unwritten.
+            logged = any(isinstance(command, Log) for command in resident.commands)
+            if (shape, wake_at, status) == saved and not logged:
+                return None
         resident.saved_frontier, resident.saved_wake, resident.saved_run_status = shape, wake_at, status
         resident.saved_status, resident.saved_state = run.custom_status, encoded_state
         return Turn(
@@ -121,7 +125,7 @@ class TurnBuilder:
             consumed=consumed,
             custom_status=custom_status,
             state=state,
-            notice=self._notice(resident, now),
+            notice=notice,
             continued=continued,
             pending_max=self._settings.max_pending_events,
         )

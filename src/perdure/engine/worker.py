@@ -35,7 +35,6 @@ from perdure.store.base import (
     CommitResult,
     Committed,
     Delivery,
-    InboxItem,
     Loaded,
     NewRun,
     NextGeneration,
@@ -116,7 +115,6 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: list[Release] = []
         self._outages = Outages(logger)
-        self._missed: dict[RunKey, list[InboxItem]] = {}
         self._unknown: set[tuple[str, str]] = set()
         #: The run whose last worker died without progress and that has not made any yet, or 0.
         self.suspect: RunKey = 0
@@ -209,15 +207,13 @@ class Worker:
             self._park_stored(row.key, row.epoch, row.id, _reason(error))
             run.close()
             return
-        resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox))
+        resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox, row.last_item))
         resident.commands = commands
         resident.saved_status, resident.saved_state = row.custom_status, row.state
         resident.saved_wake, resident.saved_run_status = row.wake_at, row.status
         if frontier is not None:
             resident.saved_frontier = (frontier.count, frontier.digest)
         self.coordinator.register(resident)
-        for item in self._missed.pop(row.key, ()):
-            resident.inbox.add(item)
         if row.recoveries > 1:
             self.suspect = row.key
             self._suspect_until = self._loop.time() + limits.SUSPECT_SECONDS
@@ -233,17 +229,14 @@ class Worker:
             self.suspect = 0
             self.errands.claim()
 
-    def sweep_done(self) -> None:
-        """Every run that was being loaded is in memory now: nothing that arrived meanwhile is needed any more."""
-        self._missed.clear()
-
     def _release_unknown(self, loaded: Loaded) -> None:
         row = loaded.run
         self._unknown.add((row.workflow, row.version))
-        seen = max((item.id for item in loaded.inbox), default=0)
         reason = f"no worker knows workflow {row.workflow!r} version {row.version!r}"
         self._outages.say(reason, "run %r waits: %s", row.id, reason)
-        self._give_back(Release(key=row.key, epoch=row.epoch, seen_item=seen, ready_at=limits.AT_ONCE, reason=reason))
+        self._give_back(
+            Release(key=row.key, epoch=row.epoch, seen_item=row.last_item, ready_at=limits.AT_ONCE, reason=reason)
+        )
 
     def unknown_workflows(self) -> list[tuple[str, str]]:
         """Workflows and versions that were met here and that nobody has registered since: left for other workers."""
@@ -333,11 +326,12 @@ class Worker:
             return
         self._outages.over()
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
-            if not self.coordinator.is_current(resident):
+            if not resident.is_current:
                 continue
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
+                self.errands.adopt_run(resident.id)  # in case it is still ours, and only what we had in memory was wrong
             else:
                 self._after_commit(resident, turn, result, cursor)
 
@@ -356,7 +350,7 @@ class Worker:
         self._loop.call_later(wait, self._commit_again, moved, turns)
 
     def _commit_again(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
-        left = [(r, t) for r, t in zip(moved, turns, strict=True) if self.coordinator.is_current(r)]
+        left = [(r, t) for r, t in zip(moved, turns, strict=True) if r.is_current]
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
 
@@ -431,7 +425,7 @@ class Worker:
 
     def _settle(self, resident: Resident) -> None:
         """After a turn: go on if there is more, else wait."""
-        if not self.coordinator.is_current(resident):
+        if not resident.is_current:
             return
         run = resident.run
         deadline = run.pending.next_deadline()
@@ -464,10 +458,8 @@ class Worker:
     def deliver(self, delivery: Delivery) -> None:
         """An item arrived for some run."""
         if delivery.owner == self.id:
-            if not self.coordinator.deliver(delivery.key, delivery.item, self.cursor):
-                # Being loaded just now, perhaps from a snapshot before this item: the next one must not overtake it
-                # (tests/events/test_given_up_receive.py).
-                self._missed.setdefault(delivery.key, []).append(delivery.item)
+            if not self.coordinator.deliver(delivery.key, delivery.item):
+                self.errands.reread_inbox(delivery.key)
         elif delivery.owner is None:
             self.errands.claim()
 
@@ -497,7 +489,7 @@ class Worker:
             Release(
                 key=resident.key,
                 epoch=resident.epoch,
-                seen_item=resident.inbox.floor,
+                seen_item=resident.inbox.last,
                 ready_at=deadline if deadline is not None else limits.NEVER,
             )
         )

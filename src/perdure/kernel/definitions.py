@@ -20,6 +20,8 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
     policy: RetryPolicy
     arguments: ArgumentsCodec
     result: ValueCodec[Any]
+    #: How errors call the result. Made once: every outcome passes it along.
+    what: str
     #: Attempts of this step running at once in one worker; None: only the worker's own cap.
     concurrency: int | None = None
     #: "none": in this process; "process": in one of its own.

@@ -245,7 +245,7 @@ _decoders: dict[str, msgspec.json.Decoder[Any]] = {body.kind: msgspec.json.Decod
 
 
 def _checksum(seq: int, at: int, kind: str, location: str, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(f"{seq} {at} {kind} {location}".encode()))
+    return zlib.crc32(data, zlib.crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
 
 
 def to_row(record: Record) -> Row:
@@ -253,7 +253,8 @@ def to_row(record: Record) -> Row:
     seq, at, location, body = record
     data = _encoder.encode(body)
     kind = body.kind
-    return Row(seq, at, kind, location, data, _checksum(seq, at, kind, location, data))
+    # What Row(...) does, without its Python-level __new__: one is made for every record.
+    return tuple.__new__(Row, (seq, at, kind, location, data, _checksum(seq, at, kind, location, data)))
 
 
 def from_row(row: Row) -> Record:

@@ -220,8 +220,10 @@ def encode_frontier(
     seq: int, count: int, digest: int, operations: Iterable[Operation], timers: Iterable[TimerOperation]
 ) -> bytes:
     shown = tuple(
-        Waiting(o.kind, o.location, o.asked_at, o.deadline(), o.site, detail_of(o))
-        for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)
+        [
+            Waiting(o.kind, o.location, o.asked_at, o.deadline(), o.site, detail_of(o))
+            for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)
+        ]
     )
     if count <= limits.FRONTIER_OPERATIONS_MAX:
         return _frontier_encoder.encode(Frontier(seq, count, digest, shown))

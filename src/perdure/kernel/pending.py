@@ -21,14 +21,14 @@ from perdure.kernel.operation import (
 class Pending:
     """The pending operations of one run, by location. Removing one marks it settled."""
 
-    __slots__ = ("_backoffs", "_operations", "_timer_heap", "_timers", "digest", "receives")
+    __slots__ = ("_operations", "_timer_heap", "backoffs", "digest", "receives", "timers")
 
     def __init__(self) -> None:
         self._operations: dict[str, Operation] = {}
         self.receives: dict[str, ReceiveOperation] = {}
-        self._timers: dict[str, TimerOperation] = {}
+        self.timers: dict[str, TimerOperation] = {}
         self._timer_heap: list[tuple[int, int, TimerOperation]] = []
-        self._backoffs: list[tuple[int, int, StepOperation]] = []
+        self.backoffs: list[tuple[int, int, StepOperation]] = []
         #: Sum of the digests of the operations; with their number, tells one set of them from another.
         self.digest = 0
 
@@ -48,7 +48,7 @@ class Pending:
         self._operations[operation.location] = operation
         self.digest += operation.digest
         if isinstance(operation, TimerOperation):
-            self._timers[operation.location] = operation
+            self.timers[operation.location] = operation
             heapq.heappush(self._timer_heap, (operation.at, operation.number, operation))
         elif isinstance(operation, ReceiveOperation):
             self.receives[operation.location] = operation
@@ -62,13 +62,13 @@ class Pending:
         del self._operations[location]
         self.digest -= operation.digest
         if isinstance(operation, TimerOperation):
-            del self._timers[location]
+            del self.timers[location]
         elif isinstance(operation, ReceiveOperation):
             del self.receives[location]
 
     def back_off(self, step: StepOperation) -> None:
         """The step's next attempt is to begin at `step.next_at`."""
-        heapq.heappush(self._backoffs, (step.next_at, step.number, step))
+        heapq.heappush(self.backoffs, (step.next_at, step.number, step))
 
     def clear(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -91,7 +91,7 @@ class Pending:
         """Steps whose backoff is over, each given out once."""
         due: list[StepOperation] = []
         while (step := self._first_backoff()) is not None and step.next_at <= now:
-            heapq.heappop(self._backoffs)
+            heapq.heappop(self.backoffs)
             step.next_at = 0  # from now on it is a step to be worked on, whatever the clock says next
             due.append(step)
         return due
@@ -103,7 +103,7 @@ class Pending:
         return heap[0][2] if heap else None
 
     def _first_backoff(self) -> StepOperation | None:
-        backoffs = self._backoffs
+        backoffs = self.backoffs
         while backoffs and (backoffs[0][2].settled or backoffs[0][2].next_at != backoffs[0][0]):
             heapq.heappop(backoffs)
         return backoffs[0][2] if backoffs else None
@@ -117,4 +117,4 @@ class Pending:
     def frontier(self, seq: int) -> bytes:
         """What is stored with a turn: see `operation.Frontier`."""
         operations = self._operations
-        return encode_frontier(seq, len(operations), self.digest, operations.values(), self._timers.values())
+        return encode_frontier(seq, len(operations), self.digest, operations.values(), self.timers.values())

@@ -129,7 +129,7 @@ class Run:
 
     def deliver(self, record: Record) -> list[Command]:
         """Hand over one record, run until idle, return the commands asked for since the last call."""
-        seq, at, location, body = record
+        seq, at, _, body = record
         self.last_seq = seq
         if self.loop is not None and at > self.loop.now:
             self.loop.now = at
@@ -137,7 +137,7 @@ class Run:
             case journal.StepDone():
                 step = self._settle(record, StepOperation)
                 self._check_arguments(step, body.digest)
-                value = step.spec.result.decode(body.value, f"the recorded result of step {location!r}")
+                value = step.spec.result.decode(body.value, step.spec.what)
                 step.future.set_result(value)
             case journal.TimerFired():
                 self._settle(record, TimerOperation).fire()
@@ -227,10 +227,12 @@ class Run:
     def _check_frontier(self, frontier: Frontier | None) -> None:
         if frontier is None:
             return
-        same = frontier.count == len(self.pending) and frontier.digest == self.pending.digest
-        if not same or (retyped := _retyped(frontier, self.pending)) is not None:
-            asked = list(self.pending) if not same else [retyped]
-            raise frontier_mismatch(self.id, frontier, asked, ended=self.outcome is not None)
+        asked: list[Operation] = []
+        if frontier.count != len(self.pending) or frontier.digest != self.pending.digest:
+            asked = list(self.pending)
+        elif not (asked := _retyped(frontier, self.pending)):
+            return
+        raise frontier_mismatch(self.id, frontier, asked, ended=self.outcome is not None)
 
     def take_commands(self) -> list[Command]:
         commands, self._commands = self._commands, []
@@ -624,14 +626,14 @@ def _request(operation: Operation) -> Command | None:
             return None
 
 
-def _retyped(frontier: Frontier, pending: Pending) -> Operation | None:
-    """A receive that no longer takes a type it took when it was asked for. Taking more is no harm."""
-    for waiting in frontier.operations:
-        operation = pending.get(waiting.location)
-        if isinstance(operation, ReceiveOperation):
-            if not set(waiting.detail.split(" or ")) <= set(detail_of(operation).split(" or ")):
-                return operation
-    return None
+def _retyped(frontier: Frontier, pending: Pending) -> list[Operation]:
+    """Receives that no longer take a type they took when they were asked for. Taking more is no harm."""
+    return [
+        operation
+        for waiting in frontier.operations
+        if isinstance(operation := pending.get(waiting.location), ReceiveOperation)
+        and not set(waiting.detail.split(" or ")) <= set(detail_of(operation).split(" or "))
+    ]
 
 
 def _still_wanted(command: Command) -> bool:

@@ -112,6 +112,8 @@ class RunRow(Struct, frozen=True):
     reason: str | None
     custom_status: bytes | None
     state: bytes | None
+    #: The newest item ever put into its inbox, read or not; 0: none yet.
+    last_item: int = 0
 
 
 class ItemKind(StrEnum):
@@ -133,13 +135,18 @@ class NewItem(Struct, frozen=True):
 
 
 class InboxItem(Struct, frozen=True):
-    """Something in a run's inbox. Ids grow in the order of arrival within a run."""
+    """Something in a run's inbox. Ids grow in the order of arrival within a run.
+
+    `previous` is the id of the item that arrived before it in the same inbox (0: none). Items may reach a worker by
+    several ways; this is how it knows that one is missing, and does not let a later one overtake it.
+    """
 
     id: int
     kind: ItemKind
     type: str
     data: bytes
     sent_at: int
+    previous: int = 0
 
 
 # -- a turn ----------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class _Run:
     reason: str | None = None
     custom_status: bytes | None = None
     state: bytes | None = None
+    last_item: int = 0
     inbox: dict[int, InboxItem] = field(default_factory=dict[int, InboxItem])
     unread: Counter[str] = field(default_factory=Counter[str])
     dedup: set[str] = field(default_factory=set[str])
@@ -101,6 +102,7 @@ class _Run:
             reason=self.reason,
             custom_status=self.custom_status,
             state=self.state,
+            last_item=self.last_item,
         )
 
     def accepts(self, turn: Turn) -> bool:
@@ -515,7 +517,15 @@ class MemoryStore:
         if item.dedup is not None:
             run.dedup.add(item.dedup)
         self._last_item += 1
-        stored = InboxItem(id=self._last_item, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at)
+        stored = InboxItem(
+            id=self._last_item,
+            kind=item.kind,
+            type=item.type,
+            data=item.data,
+            sent_at=item.sent_at,
+            previous=run.last_item,
+        )
+        run.last_item = stored.id
         run.inbox[stored.id] = stored
         self._arrivals[stored.id] = run.key
         if run.owner is None:

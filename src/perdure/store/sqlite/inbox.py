@@ -11,6 +11,7 @@ from perdure.store.sqlite.session import Session
 _BY_ID, _BY_KEY, _CHILDREN = SQL["receiver_by_id"], SQL["receiver_by_key"], SQL["open_children"]
 _HAS_DEDUP, _ADD_DEDUP, _IS_FULL = SQL["has_dedup"], SQL["add_dedup"], SQL["is_full"]
 _ADD_ITEM, _WAKE, _MARK_CANCEL = SQL["add_item"], SQL["wake_run"], SQL["mark_cancel"]
+_NOTE_ITEM = SQL["note_item"]
 
 
 class Receiver(NamedTuple):
@@ -21,6 +22,7 @@ class Receiver(NamedTuple):
     status: str
     owner: str | None
     cancel_requested: int
+    last_item: int
 
 
 def find_receiver(session: Session, run_id: str) -> Receiver | None:
@@ -66,11 +68,15 @@ def _put(session: Session, receiver: Receiver, item: NewItem) -> Delivery:
     key, owner = receiver.key, receiver.owner
     if item.dedup is not None:
         session.execute(_ADD_DEDUP, (key, item.dedup))
-    session.execute(_ADD_ITEM, (key, item.kind, item.type, item.data, item.sent_at))
+    previous = receiver.last_item
+    session.execute(_ADD_ITEM, (key, item.kind, item.type, item.data, item.sent_at, previous))
     item_id = session.connection.last_insert_rowid()
+    session.execute(_NOTE_ITEM, (item_id, key))
     if owner is None:
         # In the transaction that stores the item: a run released a moment ago would sleep on
         # (tests/stores/test_release.py).
         session.execute(_WAKE, (key,))
-    stored = InboxItem(id=item_id, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at)
+    stored = InboxItem(
+        id=item_id, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at, previous=previous
+    )
     return Delivery(key, owner, stored)

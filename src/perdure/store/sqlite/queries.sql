@@ -38,11 +38,11 @@ SELECT epoch, generation, next_seq, status FROM runs WHERE key = ?;
 
 -- name: receiver_by_id
 -- What must be known of a run before something is put into its inbox.
-SELECT key, id, status, owner, cancel_requested FROM runs WHERE id = ?;
+SELECT key, id, status, owner, cancel_requested, last_item FROM runs WHERE id = ?;
 
 -- name: receiver_by_key
 -- The same for a parent.
-SELECT key, id, status, owner, cancel_requested FROM runs WHERE key = ?;
+SELECT key, id, status, owner, cancel_requested, last_item FROM runs WHERE key = ?;
 
 -- name: parent_of_run
 -- Whom to tell about the end of a run.
@@ -50,7 +50,7 @@ SELECT parent_key FROM runs WHERE key = ? AND parent_key IS NOT NULL;
 
 -- name: open_children
 -- The same for the children of a run that ends from outside.
-SELECT key, id, status, owner, cancel_requested FROM runs WHERE parent_key = ? AND finished_at IS NULL;
+SELECT key, id, status, owner, cancel_requested, last_item FROM runs WHERE parent_key = ? AND finished_at IS NULL;
 
 -- name: has_dedup
 -- Was this item taken before?
@@ -66,7 +66,11 @@ SELECT 1 FROM inbox WHERE run_key = ? AND kind = 'event' AND type = ? LIMIT 1 OF
 
 -- name: add_item
 -- Put an item into an inbox.
-INSERT INTO inbox (run_key, kind, type, data, sent_at) VALUES (?, ?, ?, ?, ?);
+INSERT INTO inbox (run_key, kind, type, data, sent_at, previous) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: note_item
+-- The newest item of a run, which the next one will name as the one before it.
+UPDATE runs SET last_item = ? WHERE key = ?;
 
 -- name: item_is_unread
 -- Whether an item a turn takes is still there to be taken.

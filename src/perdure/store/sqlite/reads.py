@@ -140,6 +140,6 @@ def _news(session: Session, worker_id: str, cursor: int) -> News:
     # Nothing with a lower id can appear behind a cursor (a store with concurrent writers needs another way).
     last: int = session.value(SQL["last_item"])
     found = session.rows(SQL["fresh_items"], (cursor, worker_id)) if cursor else []
-    fresh = [Delivery(values[1], values[6], inbox_item(values)) for values in found]
+    fresh = [Delivery(values[1], values[7], inbox_item(values)) for values in found]
     ended = [key for (key,) in session.rows(SQL["ended_under_owner"], (worker_id,))]
     return News(cursor=last, items=fresh, ended=ended)

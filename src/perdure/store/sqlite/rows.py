@@ -41,12 +41,15 @@ def run_row(values: Values) -> RunRow:
         reason=values[21],
         custom_status=values[22],
         state=values[23],
+        last_item=values[24],
     )
 
 
 def inbox_item(values: Values) -> InboxItem:
     """A row of `SELECT * FROM inbox`."""
-    return InboxItem(id=values[0], kind=_kinds[values[2]], type=values[3], data=values[4], sent_at=values[5])
+    return InboxItem(
+        id=values[0], kind=_kinds[values[2]], type=values[3], data=values[4], sent_at=values[5], previous=values[6]
+    )
 
 
 def records(rows: Iterable[Values]) -> list[Row]:

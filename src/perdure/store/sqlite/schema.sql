@@ -49,7 +49,8 @@ CREATE TABLE runs (
     frontier          BLOB,
     reason            TEXT,
     custom_status     BLOB,
-    state             BLOB
+    state             BLOB,
+    last_item         INTEGER NOT NULL DEFAULT 0          -- newest item ever put into the inbox
 ) STRICT;
 
 -- Exactly the claim predicate, oldest first.
@@ -83,7 +84,8 @@ CREATE TABLE inbox (
     kind    TEXT    NOT NULL,
     type    TEXT    NOT NULL,
     data    BLOB    NOT NULL,
-    sent_at INTEGER NOT NULL
+    sent_at INTEGER NOT NULL,
+    previous INTEGER NOT NULL                   -- the item before it in this inbox: a gap shows
 ) STRICT;
 CREATE INDEX inbox_of_run ON inbox (run_key, kind, type);
 

@@ -8,6 +8,7 @@ durable ("raised but committed", law 6) or one that must be refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from perdure.kernel.journal import Row
 from perdure.store import refusals
@@ -40,7 +41,28 @@ _PLAIN = Committed()
 
 
 def commit_turns(session: Session, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-    return [commit_turn(session, turn.key, turn) for turn in turns]
+    if len(turns) == 1:
+        return [commit_turn(session, turns[0].key, turns[0])]
+    # The records of plain turns go in together: one call into SQLite instead of one for each.
+    rows: list[tuple[Any, ...]] = []
+    results: list[CommitResult] = []
+    for turn in turns:
+        key = turn.key
+        if turn.consumed or turn.continued is not None or turn.notice is not None or _has_effects(turn):
+            results.append(commit_turn(session, key, turn))
+        elif _update_run(session, key, turn):
+            generation = turn.generation
+            rows += [(key, generation, *entry.row) for entry in turn.entries]
+            results.append(_PLAIN)
+        else:
+            results.append(_recognise(session, key, turn))
+    if rows:
+        session.executemany(_ADD_RECORD, rows)
+    return results
+
+
+def _has_effects(turn: Turn) -> bool:
+    return any(entry.effect is not None for entry in turn.entries)
 
 
 def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
