@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.engine.steps import Attempt
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How an attempt of a step ended, on its way into the journal."""
 
     operation: StepOperation
@@ -47,7 +47,7 @@ class Inbox:
 
     def __init__(self, items: Iterable[InboxItem] = (), last: int = 0) -> None:
         self.events: dict[str, deque[InboxItem]] = {}
-        self.others: deque[InboxItem] = deque()
+        self.others: list[InboxItem] = []  # seldom more than one; an empty deque takes 600 bytes
         #: Everything up to this id has come.
         self.last = 0
         for item in items:
@@ -108,9 +108,9 @@ class Resident:
         self.parent = parent
         self.inbox = inbox
         #: Results of attempts, not yet recorded.
-        self.outcomes: deque[Outcome] = deque()
+        self.outcomes: list[Outcome] = []
         #: Records that are durable but that the code has not seen: answers to effects.
-        self.written: deque[Record] = deque()
+        self.written: list[Record] = []
         #: Attempts running now, by location.
         self.attempts: dict[str, Attempt] = {}
         #: Asked for by the code, to be carried out when the turn in the making is durable.

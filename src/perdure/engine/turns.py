@@ -65,8 +65,10 @@ class TurnBuilder:
         pending, inbox = run.pending, resident.inbox
         entries: list[Entry] = []
         consumed: list[int] = []
-        while resident.written:
-            resident.commands += run.deliver(resident.written.popleft())
+        if resident.written:
+            written, resident.written = resident.written, []
+            for record in written:
+                resident.commands += run.deliver(record)
         while run.outcome is None and len(entries) < limits.TURN_RECORDS_MAX:
             if not (resident.outcomes or inbox.others or inbox.events or pending.timers):
                 break  # the common end, without looking any closer
@@ -142,7 +144,7 @@ class TurnBuilder:
         if inbox.others and inbox.others[0].sent_at <= best_at:
             return self._other(resident, inbox.others[0], now)
         while resident.outcomes and resident.outcomes[0].operation.settled:
-            resident.outcomes.popleft()  # cancelled in the meantime: its late outcome is refused
+            del resident.outcomes[0]  # cancelled in the meantime: its late outcome is refused
         outcome = resident.outcomes[0] if resident.outcomes else None
         if inbox.events and (matched := inbox.match(run.pending.receives.values())) is not None:
             receive, item = matched
@@ -150,7 +152,7 @@ class TurnBuilder:
                 body = journal.EventReceived(item.id, item.type, Raw(item.data), item.sent_at, receive.site)
                 return receive.location, body, item
         if outcome is not None and outcome.at <= best_at:
-            resident.outcomes.popleft()
+            del resident.outcomes[0]
             if outcome.operation.spec.on_retry is not None:
                 resident.hooks.append(outcome)
             return outcome.operation.location, outcome.body, None

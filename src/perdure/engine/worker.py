@@ -114,6 +114,7 @@ class Worker:
         self.cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: list[Release] = []
+        self._releasing: dict[RunKey, int] = {}
         self._outages = Outages(logger)
         self._unknown: set[tuple[str, str]] = set()
         #: The run whose last worker died without progress and that has not made any yet, or 0.
@@ -183,8 +184,13 @@ class Worker:
     def admit(self, loaded: Loaded) -> None:
         """Rebuild a claimed run from its journal. Must be called from a plain loop callback."""
         row = loaded.run
-        if self._closed or self.coordinator.find(row.key) is not None:
-            return
+        if self._closed or self._releasing.get(row.key) == row.epoch:
+            return  # being given back at this very moment: it will be due when that is done
+        stale = self.coordinator.find(row.key)
+        if stale is not None:
+            if stale.epoch >= row.epoch:
+                return
+            self._drop(stale)  # it was given back and claimed anew: what is in memory has lost its right to commit
         if row.recoveries > self._settings.recoveries_max:
             reason = (
                 f"poisoned: the worker died {row.recoveries - 1} times in a row while running it, without progress. "
@@ -331,7 +337,8 @@ class Worker:
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
-                self.errands.adopt_run(resident.id)  # in case it is still ours, and only what we had in memory was wrong
+                # In case it is still ours, and only what we had in memory was wrong.
+                self.errands.adopt_run(resident.id)
             else:
                 self._after_commit(resident, turn, result, cursor)
 
@@ -386,7 +393,7 @@ class Worker:
         ended = resident.run
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
         self._steps.cancel_all(resident)
-        resident.commands, resident.outcomes = [], type(resident.outcomes)()
+        resident.commands, resident.outcomes = [], []
         resident.written.clear()
         ended.close()
         spec = self._registry.workflow(following.workflow, following.version)
@@ -508,6 +515,7 @@ class Worker:
 
     def _give_back(self, release: Release) -> None:
         self._releases.append(release)
+        self._releasing[release.key] = release.epoch
         if len(self._releases) == 1:
             self._spawn_task(self._release_all())
 
@@ -515,6 +523,10 @@ class Worker:
         await asyncio.sleep(0)  # those of the same moment go together
         releases, self._releases = self._releases, []
         await self._outages.insist(lambda: self._store.release(self.id, releases))
+        for release in releases:
+            if self._releasing.get(release.key) == release.epoch:
+                del self._releasing[release.key]
+        self.errands.claim()  # something may have arrived for them meanwhile
 
     def _spawn_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

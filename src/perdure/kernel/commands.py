@@ -17,40 +17,40 @@ from perdure.kernel.journal import Fault
 from perdure.kernel.operation import ChildOperation, SendOperation, StepOperation
 
 
-class _Command(msgspec.Struct, frozen=True):
-    pass
+class _Command(msgspec.Struct, frozen=True, gc=False):
+    """Short-lived and never part of a cycle: not worth the garbage collector's time."""
 
 
-class RunStep(_Command, frozen=True):
+class RunStep(_Command, frozen=True, gc=False):
     """Start (or go on trying) a step. Ignored if the operation was settled in the meantime."""
 
     operation: StepOperation
 
 
-class CancelStep(_Command, frozen=True):
+class CancelStep(_Command, frozen=True, gc=False):
     """The step's result is no longer wanted: cancel its code, refuse its outcome."""
 
     location: str
 
 
-class StartChild(_Command, frozen=True):
+class StartChild(_Command, frozen=True, gc=False):
     operation: ChildOperation
 
 
-class SendItem(_Command, frozen=True):
+class SendItem(_Command, frozen=True, gc=False):
     """Put an event, or a cancel request, into another run's inbox."""
 
     operation: SendOperation
 
 
-class Mark(_Command, frozen=True):
+class Mark(_Command, frozen=True, gc=False):
     """Write down that a patch was chosen."""
 
     location: str
     site: str
 
 
-class Log(_Command, frozen=True):
+class Log(_Command, frozen=True, gc=False):
     """A line for the log, written once: never while replaying, never for a turn that did not commit."""
 
     level: int
@@ -58,7 +58,7 @@ class Log(_Command, frozen=True):
     args: tuple[Any, ...]
 
 
-class Warn(_Command, frozen=True):
+class Warn(_Command, frozen=True, gc=False):
     """Something the author of the workflow should know."""
 
     message: str
@@ -70,23 +70,23 @@ Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Mark | Log |
 # -- how a generation ends -------------------------------------------------------------------------------
 
 
-class Complete(_Command, frozen=True):
+class Complete(_Command, frozen=True, gc=False):
     value: Raw
     abandoned: tuple[str, ...] = ()
 
 
-class Fail(_Command, frozen=True):
+class Fail(_Command, frozen=True, gc=False):
     error: Fault
     abandoned: tuple[str, ...] = ()
 
 
-class EndCancelled(_Command, frozen=True):
+class EndCancelled(_Command, frozen=True, gc=False):
     reason: str
     terminated: bool = False
     abandoned: tuple[str, ...] = ()
 
 
-class Continue(_Command, frozen=True):
+class Continue(_Command, frozen=True, gc=False):
     """Go on under the same id with a fresh journal."""
 
     workflow: WorkflowSpec

@@ -28,13 +28,13 @@ SEMANTICS = 1
 ABSENT = Raw()
 
 
-class Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of every record body."""
+class Body(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of every record body. Nothing in one can refer back to it, so the garbage collector need not look."""
 
     kind: ClassVar[str] = ""
 
 
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A recorded exception (see `kernel.codec.encode_error`)."""
 
     type: str  # "module:Qualified.Name"
@@ -50,7 +50,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False  # something was left out to stay bounded
 
 
-class Started(Body, frozen=True):
+class Started(Body, frozen=True, gc=False):
     """First record of every generation."""
 
     kind = "started"
@@ -63,7 +63,7 @@ class Started(Body, frozen=True):
     state: Raw = ABSENT  # carried over from the generation before
 
 
-class StepDone(Body, frozen=True):
+class StepDone(Body, frozen=True, gc=False):
     """A step's result. After this the step never runs again."""
 
     kind = "step_done"
@@ -74,7 +74,7 @@ class StepDone(Body, frozen=True):
     site: str = ""  # "orders.py:41", where the workflow asked
 
 
-class StepRetry(Body, frozen=True):
+class StepRetry(Body, frozen=True, gc=False):
     """A failed attempt that will be followed by another one at `next_at`."""
 
     kind = "step_retry"
@@ -86,7 +86,7 @@ class StepRetry(Body, frozen=True):
     site: str = ""
 
 
-class StepFailed(Body, frozen=True):
+class StepFailed(Body, frozen=True, gc=False):
     """The step's last failure: raised into the workflow."""
 
     kind = "step_failed"
@@ -97,14 +97,14 @@ class StepFailed(Body, frozen=True):
     site: str = ""
 
 
-class TimerFired(Body, frozen=True):
+class TimerFired(Body, frozen=True, gc=False):
     """A sleep or timeout came due."""
 
     kind = "timer_fired"
     site: str = ""
 
 
-class EventReceived(Body, frozen=True):
+class EventReceived(Body, frozen=True, gc=False):
     """An event left the inbox and reached a `receive`."""
 
     kind = "event_received"
@@ -115,7 +115,7 @@ class EventReceived(Body, frozen=True):
     site: str = ""
 
 
-class ChildStarted(Body, frozen=True):
+class ChildStarted(Body, frozen=True, gc=False):
     """A child run exists, created in the same commit as this record; or why it could not be."""
 
     kind = "child_started"
@@ -127,25 +127,25 @@ class ChildStarted(Body, frozen=True):
     site: str = ""
 
 
-class ChildDone(Body, frozen=True):
+class ChildDone(Body, frozen=True, gc=False):
     kind = "child_done"
     value: Raw
     child_id: str = ""
 
 
-class ChildFailed(Body, frozen=True):
+class ChildFailed(Body, frozen=True, gc=False):
     kind = "child_failed"
     error: Fault
     child_id: str = ""
 
 
-class ChildCancelled(Body, frozen=True):
+class ChildCancelled(Body, frozen=True, gc=False):
     kind = "child_cancelled"
     reason: str = ""
     child_id: str = ""
 
 
-class Sent(Body, frozen=True):
+class Sent(Body, frozen=True, gc=False):
     """An event (or a cancel request) left for another run, in the same commit as this record."""
 
     kind = "sent"
@@ -155,14 +155,14 @@ class Sent(Body, frozen=True):
     site: str = ""
 
 
-class PatchChosen(Body, frozen=True):
+class PatchChosen(Body, frozen=True, gc=False):
     """`patched(...)` answered True at this location: the run takes the new way, for ever."""
 
     kind = "patch_chosen"
     site: str = ""
 
 
-class CancelRequested(Body, frozen=True):
+class CancelRequested(Body, frozen=True, gc=False):
     """Somebody asked the run to cancel. Only the first request is recorded."""
 
     kind = "cancel_requested"
@@ -170,7 +170,7 @@ class CancelRequested(Body, frozen=True):
     grace_until: int = 0  # after this moment the run is ended without its consent
 
 
-class Continued(Body, frozen=True):
+class Continued(Body, frozen=True, gc=False):
     """The generation ended by `continue_as`; the next one's `Started` is in the same commit."""
 
     kind = "continued"
@@ -178,19 +178,19 @@ class Continued(Body, frozen=True):
     version: str
 
 
-class Completed(Body, frozen=True):
+class Completed(Body, frozen=True, gc=False):
     kind = "completed"
     value: Raw
     abandoned: tuple[str, ...] = ()  # tasks that were still running and were cancelled
 
 
-class Failed(Body, frozen=True):
+class Failed(Body, frozen=True, gc=False):
     kind = "failed"
     error: Fault
     abandoned: tuple[str, ...] = ()
 
 
-class Cancelled(Body, frozen=True):
+class Cancelled(Body, frozen=True, gc=False):
     kind = "cancelled"
     reason: str = ""
     terminated: bool = False  # ended from outside, without running the workflow's cleanup

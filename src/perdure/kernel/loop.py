@@ -62,7 +62,8 @@ class RunFuture(asyncio.Future[Any]):
         cancelled = super().cancel(msg)
         if cancelled and self.operation is not None:
             loop: Any = self.get_loop()
-            loop.owner.give_up(self.operation)
+            if loop.owner is not None:
+                loop.owner.give_up(self.operation)
         return cancelled
 
 
@@ -153,7 +154,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
     def __init__(self, owner: LoopOwner, seed: int) -> None:
-        self.owner = owner
+        self.owner: LoopOwner | None = owner
         self._ready: deque[asyncio.Handle] = deque()
         self._numbers = (seed & 0xFFFF_FFFF) << 20
         self.now = 0
@@ -212,6 +213,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.stopped = True
         self._tasks.clear()
         self._ready.clear()
+        self.owner = None
 
     def branch(self) -> Branch:
         """The branch of the task that is running now."""
@@ -255,11 +257,12 @@ class RunLoop(asyncio.AbstractEventLoop):
             self._ready.append(timer)
         else:
             name = _TIMER_NAMES.get(getattr(callback, "__name__", ""), "timer")
-            timer.operation = self.owner.ask_timer(name, at, lambda: self._ready.append(timer))
+            if self.owner is not None:
+                timer.operation = self.owner.ask_timer(name, at, lambda: self._ready.append(timer))
         return timer
 
     def _timer_handle_cancelled(self, timer: RunTimer) -> None:
-        if timer.operation is not None:
+        if timer.operation is not None and self.owner is not None:
             self.owner.withdraw(timer.operation)
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -312,6 +315,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.owner is None:
+            return
         error = context.get("exception")
         what = context.get("message") or "Unhandled exception in workflow code"
         self.owner.complain(f"{what}: {error!r}" if error is not None else str(what))

@@ -63,6 +63,13 @@ class Operation:
         self.future: Any = None
         self.digest = zlib.crc32(location.encode(), self._kind_digest)
 
+    def take_future(self) -> Any:
+        """The future to settle. Cuts the tie between the two: each step would otherwise leave a cycle behind, and the
+        garbage collector would spend more time on a busy worker than the kernel does."""
+        future, self.future = self.future, None
+        future.operation = None
+        return future
+
     def deadline(self) -> int | None:
         """When this operation wants to be looked at, if time matters to it."""
         return None
@@ -169,7 +176,7 @@ class SendOperation(Operation):
 # -- what a run waits for, seen from outside --------------------------------------------------------------
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One pending operation, as other processes see it."""
 
     kind: str
@@ -180,7 +187,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
+class Frontier(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Stored with every turn: how far the code had run, and what it was then waiting for.
 
     Three uses. People see why a run is not moving. A replay knows which records the code has already seen

@@ -84,6 +84,7 @@ ArgumentsCheck = Literal["off", "warn", "park"]
 GRACE_LOCATION = "cancel-grace"
 
 _ANY = codec_for(Any)
+_NONE: frozenset[str] = frozenset()
 
 
 class Run:
@@ -113,7 +114,7 @@ class Run:
         self.seed = 0
         self.closed = False
         self.loop: RunLoop = None  # type: ignore[assignment]  # made by Started, which holds the seed
-        self.draws: Draws = None  # type: ignore[assignment]
+        self._draws: Draws | None = None
         self.latest = latest
         self._arguments_check = arguments_check
         self._main: RunTask | None = None
@@ -121,7 +122,7 @@ class Run:
         self._commands: list[Command] = []
         self._operations = 0
         self._refusals = 0
-        self._patches: frozenset[str] = frozenset()
+        self._patches: frozenset[str] = _NONE
         self._first_deadlines: dict[str, int] = {}
         self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
 
@@ -138,7 +139,7 @@ class Run:
                 step = self._settle(record, StepOperation)
                 self._check_arguments(step, body.digest)
                 value = step.spec.result.decode(body.value, step.spec.what)
-                step.future.set_result(value)
+                step.take_future().set_result(value)
             case journal.TimerFired():
                 self._settle(record, TimerOperation).fire()
             case journal.EventReceived():
@@ -146,7 +147,7 @@ class Run:
                 event = receive.types.specs.get(body.type)
                 if event is None:
                     raise record_mismatch(self.id, record, self._unexplained(), accepted=receive)
-                receive.future.set_result(event.codec.decode(body.value, f"the recorded event {body.type!r}"))
+                receive.take_future().set_result(event.codec.decode(body.value, f"the recorded event {body.type!r}"))
             case journal.StepRetry():
                 step = self._expect(record, StepOperation)
                 self._check_arguments(step, body.digest)
@@ -156,7 +157,7 @@ class Run:
             case journal.StepFailed():
                 step = self._settle(record, StepOperation)
                 self._check_arguments(step, body.digest)
-                step.future.set_exception(decode_error(body.error))
+                step.take_future().set_exception(decode_error(body.error))
             case journal.ChildStarted():
                 self._child_started(record, body)
             case journal.ChildDone():
@@ -198,7 +199,7 @@ class Run:
         by the code) are delivered live.
         """
         seen = frontier.seq if frontier is not None else 0
-        self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen))
+        self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen)) or _NONE
         if frontier is not None:
             self._first_deadlines = frontier.deadlines | {
                 w.location: w.deadline for w in frontier.operations if w.kind == "timer" and w.deadline
@@ -239,6 +240,13 @@ class Run:
         return commands
 
     # -- what the engine asks ------------------------------------------------------------------------------
+
+    @property
+    def draws(self) -> Draws:
+        """The run's source of chance. Made on first use: its state is large, and most runs never draw."""
+        if self._draws is None:
+            self._draws = Draws(self.seed)
+        return self._draws
 
     @property
     def now(self) -> int:
@@ -429,6 +437,8 @@ class Run:
             self.cancel_child(operation, operation.site)
             return
         self.pending.remove(operation)
+        if operation.future is not None:
+            operation.take_future()
         if isinstance(operation, StepOperation) and not self.closed and not self.replaying:
             self._commands.append(CancelStep(operation.location))
 
@@ -441,6 +451,8 @@ class Run:
     def _settle(self, record: Record, kind: type[Op]) -> Op:
         operation = self._expect(record, kind)
         self.pending.remove(operation)
+        if isinstance(operation, ChildOperation):
+            operation.future.operation = None  # its handle keeps the future; see `Operation.take_future`
         return operation
 
     def _unexplained(self) -> list[Operation]:
@@ -466,7 +478,6 @@ class Run:
         self.loop = make_loop(self, body.seed)
         self.loop.now = record.at
         self.seed = body.seed
-        self.draws = Draws(body.seed)
         self.parent_id = body.parent
         if body.state:
             self.state = _ANY.decode(body.state, f"the state of run {self.id!r}")
@@ -496,20 +507,21 @@ class Run:
 
     def _sent(self, record: Record, body: journal.Sent) -> None:
         send = self._settle(record, SendOperation)
-        if send.future.done():
+        future = send.take_future()
+        if future.done():
             return
         if not body.refused or send.is_cancel:
-            send.future.set_result(not body.refused)
+            future.set_result(not body.refused)
             return
         match body.refused:
             case "not_found":
-                send.future.set_exception(RunNotFound(f"no run has the id {body.target!r}."))
+                future.set_exception(RunNotFound(f"no run has the id {body.target!r}."))
             case "full":
-                send.future.set_exception(
+                future.set_exception(
                     InboxFull(f"run {body.target!r} has too many unread events of type {body.type!r}.")
                 )
             case _:
-                send.future.set_exception(RunFinished(f"run {body.target!r} has ended and takes no more events."))
+                future.set_exception(RunFinished(f"run {body.target!r} has ended and takes no more events."))
 
     def _cancel(self, body: journal.CancelRequested) -> None:
         if self.cancel_requested or self.outcome is not None or self._main is None:

@@ -210,6 +210,7 @@ async def receive(*types: type[Any], timeout: Duration | None = None, name: str 
     def give_up() -> None:
         if not future.done():
             run.withdraw(operation)
+            operation.take_future()
             future.set_exception(TimeoutError(f"no {operation.types.names()} came within {timeout!r}"))
 
     timer = run.ask_timer("timeout", run.now + round(seconds * MICROSECONDS), give_up)

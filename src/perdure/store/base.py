@@ -58,11 +58,11 @@ TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 CLAIMABLE = frozenset({Status.PENDING, Status.RUNNING, Status.WAITING})
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True):
-    """Frozen, slotted, compared by value."""
+class Struct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Frozen, slotted, compared by value; plain data, so the garbage collector need not look at it."""
 
 
-class ParentLink(Struct, frozen=True):
+class ParentLink(Struct, frozen=True, gc=False):
     """Who hears about the end of a child: absent for independent and detached runs."""
 
     key: RunKey
@@ -70,7 +70,7 @@ class ParentLink(Struct, frozen=True):
     location: str
 
 
-class NewRun(Struct, frozen=True):
+class NewRun(Struct, frozen=True, gc=False):
     """A run to be created. `started` is its first record, with seq 1."""
 
     id: str
@@ -84,7 +84,7 @@ class NewRun(Struct, frozen=True):
     owner: str | None = None
 
 
-class RunRow(Struct, frozen=True):
+class RunRow(Struct, frozen=True, gc=False):
     """What a store knows about a run besides its journal."""
 
     key: RunKey
@@ -124,7 +124,7 @@ class ItemKind(StrEnum):
     CHILD = "child"
 
 
-class NewItem(Struct, frozen=True):
+class NewItem(Struct, frozen=True, gc=False):
     """Something on its way to a run's inbox. `dedup`: a second item with the same key is accepted and ignored."""
 
     kind: ItemKind
@@ -134,7 +134,7 @@ class NewItem(Struct, frozen=True):
     dedup: str | None = None
 
 
-class InboxItem(Struct, frozen=True):
+class InboxItem(Struct, frozen=True, gc=False):
     """Something in a run's inbox. Ids grow in the order of arrival within a run.
 
     `previous` is the id of the item that arrived before it in the same inbox (0: none). Items may reach a worker by
@@ -152,7 +152,7 @@ class InboxItem(Struct, frozen=True):
 # -- a turn ----------------------------------------------------------------------------------------------
 
 
-class Send(Struct, frozen=True):
+class Send(Struct, frozen=True, gc=False):
     """Put an item into another run's inbox, found by its id.
 
     The entry's row is written if the target took it; otherwise the row under the reason is:
@@ -164,7 +164,7 @@ class Send(Struct, frozen=True):
     refused: Mapping[str, Row]
 
 
-class Spawn(Struct, frozen=True):
+class Spawn(Struct, frozen=True, gc=False):
     """Create a child run. If its id is taken, the row under `conflict` is written instead."""
 
     new: NewRun
@@ -178,7 +178,7 @@ class Entry(NamedTuple):
     effect: Send | Spawn | None = None
 
 
-class NextGeneration(Struct, frozen=True):
+class NextGeneration(Struct, frozen=True, gc=False):
     """`continue_as`: the run goes on under the same id with a fresh journal. Its inbox stays."""
 
     workflow: str
@@ -186,7 +186,7 @@ class NextGeneration(Struct, frozen=True):
     started: Row
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, gc=False):
     """Everything one turn of one run changes, all or nothing."""
 
     key: RunKey
@@ -219,7 +219,7 @@ class Delivery(NamedTuple):
     item: InboxItem
 
 
-class Committed(Struct, frozen=True):
+class Committed(Struct, frozen=True, gc=False):
     """The turn is durable.
 
     `effects` holds, for each entry with an effect and in their order, the row that was written.
@@ -233,7 +233,7 @@ class Committed(Struct, frozen=True):
     repeated: bool = False
 
 
-class Rejected(Struct, frozen=True):
+class Rejected(Struct, frozen=True, gc=False):
     """The turn changed nothing, because the sender no longer owns the run or the run has ended."""
 
     reason: str
@@ -242,19 +242,19 @@ class Rejected(Struct, frozen=True):
 CommitResult: TypeAlias = Committed | Rejected
 
 
-class Created(Struct, frozen=True):
+class Created(Struct, frozen=True, gc=False):
     key: RunKey
     epoch: int
     committed: Committed | None
 
 
-class Existing(Struct, frozen=True):
+class Existing(Struct, frozen=True, gc=False):
     """The id is taken; nothing was written."""
 
     row: RunRow
 
 
-class Appended(Struct, frozen=True):
+class Appended(Struct, frozen=True, gc=False):
     """The item is in the inbox. `delivery` is None if its `dedup` key had been seen before."""
 
     delivery: Delivery | None
@@ -263,7 +263,7 @@ class Appended(Struct, frozen=True):
 # -- claiming --------------------------------------------------------------------------------------------
 
 
-class WorkerInfo(Struct, frozen=True):
+class WorkerInfo(Struct, frozen=True, gc=False):
     """A worker process. `id` is random per start; `name` is only a label."""
 
     id: str
@@ -273,7 +273,7 @@ class WorkerInfo(Struct, frozen=True):
     started_at: int
 
 
-class Loaded(Struct, frozen=True):
+class Loaded(Struct, frozen=True, gc=False):
     """A run with the journal of its current generation and its whole inbox, read in one snapshot."""
 
     run: RunRow
@@ -281,7 +281,7 @@ class Loaded(Struct, frozen=True):
     inbox: Sequence[InboxItem]
 
 
-class Release(Struct, frozen=True):
+class Release(Struct, frozen=True, gc=False):
     """Give a run back. It becomes claimable at `ready_at`, or at once if an item newer than `seen_item` waits."""
 
     key: RunKey
@@ -292,7 +292,7 @@ class Release(Struct, frozen=True):
     reason: str | None = None
 
 
-class News(Struct, frozen=True):
+class News(Struct, frozen=True, gc=False):
     """What happened to a worker's runs since `cursor`."""
 
     cursor: int
@@ -304,7 +304,7 @@ class News(Struct, frozen=True):
 # -- reading ---------------------------------------------------------------------------------------------
 
 
-class RunFilter(Struct, frozen=True):
+class RunFilter(Struct, frozen=True, gc=False):
     """Which runs to list. All conditions must hold; empty means any."""
 
     statuses: frozenset[Status] = frozenset()
