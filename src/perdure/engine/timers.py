@@ -17,6 +17,7 @@ class Deadlines:
     """Calls `due(key)` for each run whose deadline has come, at most once for each `set`."""
 
     def __init__(self, clock: Clock, resolution: float, due: Callable[[RunKey], None]) -> None:
+        self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._resolution = resolution
         self._due = due
@@ -55,7 +56,7 @@ class Deadlines:
             return
         self._handle_at = heap[0][0]
         wait = max(pause, (self._handle_at - self._clock.now()) / 1_000_000)
-        self._handle = asyncio.get_running_loop().call_later(min(wait, _WAIT_SECONDS_MAX), self._fire)
+        self._handle = self._loop.call_later(min(wait, _WAIT_SECONDS_MAX), self._fire)
 
     def _fire(self) -> None:
         self._handle = None

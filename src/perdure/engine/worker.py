@@ -29,6 +29,7 @@ from perdure.errors import CorruptRecord, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, Mark, RunStep, SendItem, StartChild, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row
+from perdure.kernel.loop import batch
 from perdure.kernel.operation import decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
@@ -283,32 +284,35 @@ class Worker:
         now = self._clock.now()
         moved: list[Resident] = []
         turns: list[Turn] = []
-        for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
-            turn = self._take_turn(resident, now)
-            if turn is None:
-                continue
-            resident.in_flight = turn
-            moved.append(resident)
-            turns.append(turn)
+        unmoved: list[Resident] = []
+        with batch():
+            for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
+                turn = self._take_turn(resident, now)
+                if turn is None:
+                    unmoved.append(resident)
+                else:
+                    resident.in_flight = turn
+                    moved.append(resident)
+                    turns.append(turn)
         if turns:
             self._commit(moved, turns)
+        for resident in unmoved:
+            # Nothing new to store: every record the code has seen is durable, so what it asked for may go.
+            if resident.is_current:
+                self._let_loose(resident)
+                self._settle(resident)
         if self.coordinator.has_ready:
             self._schedule_pump()
 
     def _take_turn(self, resident: Resident, now: int) -> Turn | None:
         try:
-            turn = self._builder.take_turn(resident, now)
+            return self._builder.take_turn(resident, now)
         except (KeyboardInterrupt, SystemExit):
             self._drop(resident)
             raise
         except BaseException as error:
             self._park(resident, error)
             return None
-        if turn is None:
-            # Nothing new to store: every record the code has seen is durable, so what it asked for may go.
-            self._let_loose(resident)
-            self._settle(resident)
-        return turn
 
     # -- committing ------------------------------------------------------------------------------------------------
 

@@ -110,8 +110,11 @@ class RunTimer(asyncio.TimerHandle):
     operation: TimerOperation | None
 
 
-class _Entered:
-    """A class rather than a generator: it is entered for every record."""
+class entered:  # reads as what it does: `with entered(loop): ...`
+    """Makes a run's loop the running one, whatever the host runs; puts everything back at the end.
+
+    A worker enters once for all the turns of a batch: inside, another run's loop simply takes the place of the last.
+    """
 
     __slots__ = ("_hooks", "_host", "_loop")
 
@@ -123,13 +126,17 @@ class _Entered:
         self._hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self._loop)
         # The host's hooks would hand our async generators to the host loop.
-        sys.set_asyncgen_hooks(None, self._loop.close_generator)
-        self._loop.running = True
+        sys.set_asyncgen_hooks(None, _close_generator)
 
     def __exit__(self, *_: object) -> None:
-        self._loop.running = False
         events._set_running_loop(self._host)
         sys.set_asyncgen_hooks(*self._hooks)
+
+
+def _close_generator(generator: Any) -> None:
+    loop = events._get_running_loop()
+    if type(loop) is RunLoop:
+        loop.close_generator(generator)
 
 
 #: Code of coroutines that are one operation: a task made of one lends it its path (see `Branch`).
@@ -153,7 +160,7 @@ _TIMER_NAMES = {
 class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
-    def __init__(self, owner: LoopOwner, seed: int) -> None:
+    def __init__(self, owner: LoopOwner | None, seed: int) -> None:
         self.owner: LoopOwner | None = owner
         self._ready: deque[asyncio.Handle] = deque()
         self._numbers = (seed & 0xFFFF_FFFF) << 20
@@ -174,29 +181,33 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Run callbacks until none is ready. Raises `Spinning` if that never happens."""
         if not self._ready:
             return
-        if self.running:  # a replay enters once for all its records
-            self._drain()
+        running = events._get_running_loop()
+        if type(running) is not RunLoop:
+            with entered(self):
+                self._drain()
             return
-        with self.entered():
-            self._drain()
+        # Inside the turns of a batch, of a replay, or of this very loop: whoever entered puts the host back.
+        if running is not self:
+            events._set_running_loop(self)
+        self._drain()
 
     def _drain(self) -> None:
         ready = self._ready
         budget = limits.TURN_CALLBACKS_MAX
-        while ready and not self.stopped:
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
-            budget -= 1
-            if not budget:
-                raise Spinning(
-                    f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
-                    "anything durable. Look for a loop that awaits what is always ready."
-                )
-
-    def entered(self) -> _Entered:
-        """Make this the running loop, whatever the host runs: `with loop.entered(): ...`."""
-        return _Entered(self)
+        self.running = True
+        try:
+            while ready and not self.stopped:
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+                budget -= 1
+                if not budget:
+                    raise Spinning(
+                        f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
+                        "anything durable. Look for a loop that awaits what is always ready."
+                    )
+        finally:
+            self.running = False
 
     def close_generator(self, generator: Any) -> None:
         """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
@@ -353,9 +364,18 @@ setattr(RunLoop, "__abstractmethods__", frozenset())  # noqa: B010
 stop_at(RunLoop._drain.__code__)
 
 
-def make_loop(owner: LoopOwner, seed: int) -> RunLoop:
+def batch() -> entered:
+    """For a worker, around many turns: one way in and out of the host's loop for all of them."""
+    return entered(_between_runs)
+
+
+def make_loop(owner: LoopOwner | None, seed: int) -> RunLoop:
     loop_class: Any = RunLoop  # for type checkers it is abstract: they do not see what the loop above added
     return loop_class(owner, seed)  # type: ignore[no-any-return]
+
+
+#: Runs between the turns of a batch: a loop of no run.
+_between_runs = make_loop(None, 0)
 
 
 # -- gather ------------------------------------------------------------------------------------------------

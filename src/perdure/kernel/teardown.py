@@ -12,7 +12,7 @@ from asyncio import tasks
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
-from perdure.kernel.loop import RunLoop, RunTask
+from perdure.kernel.loop import RunLoop, RunTask, entered
 
 #: Waits in nested finally blocks that closing a coroutine goes through before it gives up.
 _TRIES_MAX = 100
@@ -22,11 +22,13 @@ def close_tasks(loop: RunLoop) -> None:
     """Close every task of a run. The caller has made sure that nothing they still ask for is carried out."""
     loop.stopped = True
     closed: set[RunTask] = set()
-    with loop.entered(), _QuietCoroutines():
+    loop.running = True
+    with entered(loop), _QuietCoroutines():
         while left := [task for task in loop.unfinished_tasks() if task not in closed]:
             for task in reversed(left):  # a finally block may make new ones
                 closed.add(task)
                 _close(loop, task)
+    loop.running = False
     loop.close_quietly()
 
 
