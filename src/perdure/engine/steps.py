@@ -11,8 +11,9 @@ import asyncio
 import contextvars
 import logging
 import random
+import types
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from msgspec import Raw
@@ -32,11 +33,14 @@ from perdure.kernel.retry import next_attempt_at, total_deadline
 
 logger = logging.getLogger("perdure.steps")
 
+#: Attempts begun in a row before the event loop gets to look at everything else.
+_SERVED_IN_A_ROW = 64
+
 
 class Attempt:
     """One try of one step."""
 
-    __slots__ = ("context", "has_begun", "number", "operation", "resident", "task", "unwanted")
+    __slots__ = ("context", "number", "operation", "resident", "task", "unwanted")
 
     def __init__(self, resident: Resident, operation: StepOperation) -> None:
         self.resident = resident
@@ -45,7 +49,6 @@ class Attempt:
         run = resident.run
         self.context = StepContext(run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}")
         self.task: asyncio.Task[None] | None = None
-        self.has_begun = False
         self.unwanted = False
 
     def cancel(self) -> None:
@@ -78,6 +81,9 @@ class StepRunner:
         self._waiting: deque[Attempt] = deque()
         self._held: dict[str, deque[Attempt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Admitted, about to begin.
+        self._queue: deque[Attempt] = deque()
+        self._server_is_due = False
         self.accepting = True
 
     def start(self, resident: Resident, operation: StepOperation) -> None:
@@ -95,10 +101,6 @@ class StepRunner:
         if attempt is None:
             return
         attempt.cancel()
-        if attempt.task is not None and not attempt.has_begun:
-            # A task cancelled before its first step never runs, nor does its finally: its place is given back here.
-            attempt.has_begun = True
-            self._leave(attempt)
 
     def cancel_all(self, resident: Resident) -> None:
         for location in list(resident.attempts):
@@ -135,13 +137,12 @@ class StepRunner:
                 return
             self._running_by_step[spec.name] = self._running_by_step.get(spec.name, 0) + 1
         self._running += 1
-        attempt.task = self._loop.create_task(self._run(attempt))
-        self._tasks.add(attempt.task)
+        self._queue.append(attempt)
+        if not self._server_is_due:
+            self._send_for_server()
 
     def _leave(self, attempt: Attempt) -> None:
         self._running -= 1
-        if attempt.task is not None:
-            self._tasks.discard(attempt.task)
         spec = attempt.operation.spec
         if spec.concurrency is not None:
             self._running_by_step[spec.name] -= 1
@@ -157,9 +158,48 @@ class StepRunner:
 
     # -- one attempt -------------------------------------------------------------------------------------------
 
+    def _send_for_server(self) -> None:
+        self._server_is_due = True
+        task = self._loop.create_task(self._serve())
+        self._tasks.add(task)
+
+    async def _serve(self) -> None:
+        """A task that begins queued attempts, one after another for as long as they end without waiting for anything.
+
+        The first that waits keeps the task to itself and another one serves the queue, so code that does I/O has a task
+        of its own as usual; a burst of steps that only compute does not pay for a task each. Every attempt has a
+        context of its own.
+        """
+        self._server_is_due = False
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("a coroutine of the event loop runs in a task")
+        served = 0
+        try:
+            while self._queue:
+                attempt = self._queue.popleft()
+                if attempt.unwanted:
+                    self._leave(attempt)
+                    continue
+                attempt.task = task
+                waited = await _drive(self._run(attempt), contextvars.copy_context(), self._server_waits)
+                if waited or task.cancelling():
+                    break
+                served += 1
+                if served % _SERVED_IN_A_ROW == 0:
+                    await asyncio.sleep(0)
+        finally:
+            # Not by a done callback: that would keep the loop busy for another round, and a lone turn that finds the
+            # loop idle is committed on the spot.
+            self._tasks.discard(task)
+            self._server_waits()
+
+    def _server_waits(self) -> None:
+        if self._queue and not self._server_is_due:
+            self._send_for_server()
+
     async def _run(self, attempt: Attempt) -> None:
-        attempt.has_begun = True
-        step_context.set(attempt.context)  # a task has a context of its own
+        step_context.set(attempt.context)
         operation = attempt.operation
         spec = operation.spec
         body: Body | None
@@ -244,6 +284,31 @@ class StepRunner:
         if next_at is None:
             return journal.StepFailed(attempt.number, fault, args, digest, operation.site)
         return journal.StepRetry(attempt.number, fault, next_at, args, digest, operation.site)
+
+
+@types.coroutine
+def _drive(
+    coroutine: Coroutine[Any, Any, None], context: contextvars.Context, before_waiting: Callable[[], None]
+) -> Generator[Any, Any, bool]:
+    """Run a coroutine inside the current task, but in a context of its own. Returns whether it ever waited."""
+    try:
+        awaited = context.run(coroutine.send, None)
+    except StopIteration:
+        return False
+    before_waiting()
+    try:
+        while True:
+            try:
+                value = yield awaited
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as error:
+                awaited = context.run(coroutine.throw, error)
+            else:
+                awaited = context.run(coroutine.send, value)
+    except StopIteration:
+        return True
 
 
 def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:
