@@ -15,7 +15,7 @@ from perdure.authoring.workflow import Invocation
 from perdure.engine.clock import Clock
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
-from perdure.engine.turns import input_digest, started_row
+from perdure.engine.turns import input_digest, started_record
 from perdure.engine.worker import Prepared, Worker
 from perdure.errors import (
     BadArgument,
@@ -30,7 +30,7 @@ from perdure.errors import (
 from perdure.kernel import journal
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.faults import decode_error
-from perdure.kernel.journal import Record, from_row
+from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.verbs import check_key, check_reason, check_run_id, event_spec
 from perdure.store.base import (
     Committed,
@@ -120,7 +120,7 @@ class Client:
             workflow=spec.name,
             version=spec.version,
             input_digest=input_digest(spec.name, data),
-            started=started_row(spec, data, self._rng.getrandbits(63), now),
+            started=to_row(started_record(spec, data, self._rng.getrandbits(63), now)),
             created_at=now,
         )
 

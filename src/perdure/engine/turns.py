@@ -220,7 +220,7 @@ class TurnBuilder:
             workflow=spec.name,
             version=spec.version,
             input_digest=input_digest(spec.name, child.data),
-            started=started_row(spec, child.data, self._draw_seed(), at, parent=run.id),
+            started=to_row(started_record(spec, child.data, self._draw_seed(), at, parent=run.id)),
             created_at=at,
             parent=None
             if child.detached
@@ -258,7 +258,7 @@ class TurnBuilder:
             case Continue(spec, data):
                 body = journal.Continued(spec.name, spec.version)
                 state = run.encoded_state()
-                started = started_row(spec, data, self._draw_seed(), at, parent=run.parent_id, state=state)
+                started = to_row(started_record(spec, data, self._draw_seed(), at, parent=run.parent_id, state=state))
                 continued = NextGeneration(workflow=spec.name, version=spec.version, started=started)
         return to_row(Record(seq, at, "", body)), continued
 
@@ -298,7 +298,7 @@ def input_digest(workflow: str, data: bytes) -> bytes:
     return blake2b(workflow.encode() + b"\0" + data, digest_size=16).digest()
 
 
-def started_row(
+def started_record(
     spec: WorkflowSpec,
     data: bytes,
     seed: int,
@@ -306,8 +306,8 @@ def started_row(
     *,
     parent: str | None = None,
     state: bytes | None = None,
-) -> Row:
+) -> Record:
     """The first record of a generation."""
     carried = Raw(state) if state is not None else ABSENT
     body = journal.Started(spec.name, spec.version, Raw(data), seed, parent=parent, state=carried)
-    return to_row(Record(1, at, "", body))
+    return Record(1, at, "", body)

@@ -24,11 +24,11 @@ from perdure.engine.resident import Inbox, Resident
 from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
-from perdure.engine.turns import TurnBuilder, input_digest, started_row
+from perdure.engine.turns import TurnBuilder, input_digest, started_record
 from perdure.errors import CorruptRecord, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, Mark, RunStep, SendItem, StartChild, Warn
 from perdure.kernel.definitions import WorkflowSpec
-from perdure.kernel.journal import Record, from_row
+from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.loop import batch
 from perdure.kernel.operation import decode_frontier
 from perdure.kernel.run import Run
@@ -134,19 +134,19 @@ class Worker:
     def prepare(self, spec: WorkflowSpec, data: bytes, run_id: str) -> Prepared:
         """Take the first turn of a new run, in memory only. Must be called from a plain loop callback."""
         now = self._clock.now()
-        started = started_row(spec, data, self.draw_seed(), now)
+        started = started_record(spec, data, self.draw_seed(), now)
         new = NewRun(
             id=run_id,
             workflow=spec.name,
             version=spec.version,
             input_digest=input_digest(spec.name, data),
-            started=started,
+            started=to_row(started),
             created_at=now,
             owner=self.id,
         )
         resident = Resident(0, 1, self._new_run(spec, run_id, 1), 2, None, Inbox())
         try:
-            resident.commands = resident.run.deliver(from_row(started))
+            resident.commands = resident.run.deliver(started)
             turn = self._builder.take_turn(resident, now)
         except BaseException:
             resident.run.close()

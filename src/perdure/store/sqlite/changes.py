@@ -33,7 +33,7 @@ from perdure.store.sqlite.inbox import (
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import READY_AT, run_row
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.turns import add_run, commit_turn
+from perdure.store.sqlite.turns import add_run, commit_turn, only_opens
 
 # -- clients ---------------------------------------------------------------------------------------------
 
@@ -41,9 +41,12 @@ from perdure.store.sqlite.turns import add_run, commit_turn
 def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existing:
     if turn is not None:
         refusals.check_first_turn(turn)
-    key = add_run(session, new, new.parent)
+    opening = turn if turn is not None and only_opens(turn) else None
+    key = add_run(session, new, new.parent, opening)
     if key is None:
         return Existing(row=run_row(session.rows(SQL["run_by_id"], (new.id,))[0]))
+    if opening is not None:
+        return Created(key=key, epoch=int(new.owner is not None), committed=Committed())
     committed = None if turn is None else commit_turn(session, key, turn)
     if committed is not None and not isinstance(committed, Committed):
         raise AssertionError(f"a fresh run refused its first turn: {committed.reason}")

@@ -169,10 +169,19 @@ class _Effects:
         return True
 
 
-def add_run(session: Session, new: NewRun, parent: ParentLink | None) -> RunKey | None:
-    """Create a run with its first record. None if the id is taken."""
+def only_opens(turn: Turn) -> bool:
+    """Whether a first turn merely says what the run waits for: then it is part of the new row, not a change of it."""
+    return not turn.entries and turn.status not in TERMINAL and turn.continued is None
+
+
+def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: Turn | None = None) -> RunKey | None:
+    """Create a run with its first record, and as far as `opening` has brought it. None if the id is taken."""
     owned = new.owner is not None
     status = Status.RUNNING if owned else Status.PENDING
+    waits: tuple[Any, ...] = (None, None, None, None)
+    if opening is not None:
+        status = opening.status
+        waits = (opening.wake_at, opening.frontier, opening.custom_status, opening.state)
     link = (None, None, None) if parent is None else (parent.key, parent.generation, parent.location)
     named = (
         new.id,
@@ -184,7 +193,7 @@ def add_run(session: Session, new: NewRun, parent: ParentLink | None) -> RunKey 
         new.created_at,
         new.input_digest,
     )
-    session.execute(_ADD_RUN, (*named, *link))
+    session.execute(_ADD_RUN, (*named, *link, *waits))
     if session.changes() == 0:
         return None
     key = session.connection.last_insert_rowid()
