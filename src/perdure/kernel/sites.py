@@ -39,16 +39,16 @@ def caller_site(depth: int = 1) -> str:
             label = _label(frame, key)
         if label:
             return label
-        if code is _RUN_BOUNDARY:  # beyond are the host's frames, which have nothing to do with the workflow
+        if code is _boundary:  # beyond are the host's frames, which have nothing to do with the workflow
             return ""
         frame = frame.f_back
     return ""
 
 
-_RUN_BOUNDARY: CodeType | None = None
+_boundary: CodeType | None = None
 
 
 def stop_at(code: CodeType) -> None:
     """Frames below this code are not the run's."""
-    global _RUN_BOUNDARY
-    _RUN_BOUNDARY = code
+    global _boundary
+    _boundary = code
