@@ -376,10 +376,7 @@ class Worker:
                 resident.id,
                 resident.next_seq - 1,
             )
-        effects = iter(committed.effects)
-        for entry in turn.entries:
-            if entry.effect is not None:
-                resident.written.append(from_row(next(effects)))
+        resident.written += [from_row(row) for row in committed.effects]
         for delivery in committed.deliveries:
             self.deliver(delivery)
         if resident.hooks:
@@ -389,7 +386,8 @@ class Worker:
         elif turn.status.terminal:
             self._end(resident, turn)
         self._let_loose(resident)
-        self._spawned(turn, committed, cursor)
+        if committed.spawned:
+            self._spawned(turn, committed, cursor)
         self._settle(resident)
 
     def _continue(self, resident: Resident, following: NextGeneration) -> None:

@@ -44,7 +44,10 @@ class ArgumentsCodec:
         kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
         positional = [p for p in self._parameters.values() if p.kind in kinds]
         self._positional = tuple(positional)
-        self._names = tuple(p.name for p in positional)
+        #: What comes before each value in the JSON of a plain call: `{"order_id":`, `,"cents":`.
+        self._openings = tuple(
+            (b"," if index else b"{") + _encode_json(p.name) + b":" for index, p in enumerate(positional)
+        )
         self._scalars = tuple(self._codecs[p.name].scalars for p in positional)
         self._count_max = len(positional)
         self._count_min = self._least(positional)
@@ -78,9 +81,10 @@ class ArgumentsCodec:
         if not self._all_scalar(kinds):
             return None
         try:
-            data = _encode_json(dict(zip(self._names, args, strict=False)))
+            parts = [part for pair in zip(self._openings, map(_encode_json, args), strict=False) for part in pair]
         except ValueError:  # a lone surrogate, or more digits than CPython prints
             return None
+        data = b"".join([*parts, b"}"]) if parts else b"{}"
         # NaN has become null: the long way tags it.
         return None if float in kinds and b"null" in data else data
 

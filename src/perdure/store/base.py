@@ -48,12 +48,13 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def terminal(self) -> bool:
-        return self in TERMINAL
+    #: Whether a run with this status has ended. An attribute, because hashing an Enum is slow and every turn asks.
+    terminal: bool
 
 
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+for _status in Status:
+    _status.terminal = _status in TERMINAL
 #: Statuses a worker may claim.
 CLAIMABLE = frozenset({Status.PENDING, Status.RUNNING, Status.WAITING})
 

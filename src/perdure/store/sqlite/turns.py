@@ -95,7 +95,7 @@ def _update_run(session: Session, key: RunKey, turn: Turn) -> bool:
     if following is not None:
         named = (status, following.workflow, following.version, turn.at, turn.wake_at)
         session.execute(_CONTINUE, (*named, turn.frontier, turn.custom_status, turn.state, *fence))
-    elif status in TERMINAL:
+    elif status.terminal:
         shown = (turn.frontier, turn.custom_status, turn.state)
         session.execute(_FINISH, (status, next_seq, turn.at, *shown, *fence))
     else:
