@@ -3,7 +3,7 @@
 from perdure.admin.views import HistoryEntry as HistoryEntry
 from perdure.admin.views import RunView as RunView
 from perdure.authoring.event import event as event
-from perdure.authoring.step import FailedAttempt as FailedAttempt
+from perdure.authoring.options import FailedAttempt as FailedAttempt
 from perdure.authoring.step import Step as Step
 from perdure.authoring.step import StepContext as StepContext
 from perdure.authoring.step import current_step as current_step

@@ -162,9 +162,9 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_step_option_is_documented() -> None:
-    from perdure import step
+    from perdure.authoring.options import Options
 
-    assert set(_table("step-options.md")) == set(step.__kwdefaults__ or ())
+    assert set(_table("step-options.md")) == set(Options.__annotations__)
 
 
 def test_every_error_code_is_documented_with_its_class() -> None:

@@ -8,43 +8,20 @@ import inspect
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
-
-import msgspec
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from perdure.authoring.inspect import Shape, name_of
+from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.loop import single_operation_codes
-from perdure.kernel.retry import RetryOn, RetryPolicy
 from perdure.kernel.run import Run
 from perdure.kernel.sites import caller_site
-from perdure.kernel.verbs import Duration, running_run, seconds_of
+from perdure.kernel.verbs import running_run
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Isolation = Literal["none", "process"]
-
-
-class FailedAttempt(msgspec.Struct, frozen=True):
-    """What an `on_retry` hook gets to see. Called once for each failed attempt, after it is recorded."""
-
-    run_id: str
-    location: str
-    attempt: int
-    error: BaseException
-    next_at: int | None  # microseconds since 1970; None when this was the last attempt
-
-
-class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `@step(...)` and `.options(...)` take, already checked."""
-
-    policy: RetryPolicy = RetryPolicy()
-    concurrency: int | None = None
-    isolation: Isolation = "none"
-    on_retry: Callable[[FailedAttempt], None] | None = None
 
 
 class Step(Generic[P, R]):
@@ -94,33 +71,15 @@ class Step(Generic[P, R]):
             return await self.function(*args, **kwargs)
         return await asyncio.to_thread(self.function, *args, **kwargs)
 
-    def options(
-        self,
-        *,
-        name: str | None = None,
-        max_attempts: int | None = ...,  # type: ignore[assignment]
-        initial_delay: Duration | None = None,
-        factor: float | None = None,
-        max_delay: Duration | None = None,
-        jitter: float | None = None,
-        timeout: Duration | None = None,
-        total_timeout: Duration | None = None,
-        retry_on: type[BaseException] | RetryOn | None = None,
-        concurrency: int | None = None,
-        isolation: Isolation | None = None,
-        on_retry: Callable[[FailedAttempt], None] | None = None,
-    ) -> Step[P, R]:
+    def options(self, **options: Unpack[Options]) -> Step[P, R]:
         """The same step with other options, for one call: `charge.options(timeout="5 s")(order)`."""
-        changed = _options(
-            self.settings, max_attempts, initial_delay, factor, max_delay, jitter, timeout, total_timeout, retry_on,
-            concurrency, isolation, on_retry,
-        )  # fmt: skip
+        changed = checked(self.settings, options)
         twin: Step[P, R] = Step.__new__(Step)
         twin.__dict__.update({key: value for key, value in self.__dict__.items() if key != "spec"})
         twin.settings = changed
         if changed.isolation == "process":
             _check_isolatable(self.function, self.name)
-        if name is not None:
+        if (name := options.get("name")) is not None:
             twin.name = check_name(name, "a step")
         return twin
 
@@ -163,38 +122,8 @@ def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
 @overload
 def step(function: Callable[P, R], /) -> Step[P, R]: ...
 @overload
-def step(
-    *,
-    name: str | None = None,
-    max_attempts: int | None = ...,
-    initial_delay: Duration | None = None,
-    factor: float | None = None,
-    max_delay: Duration | None = None,
-    jitter: float | None = None,
-    timeout: Duration | None = None,
-    total_timeout: Duration | None = None,
-    retry_on: type[BaseException] | RetryOn | None = None,
-    concurrency: int | None = None,
-    isolation: Isolation | None = None,
-    on_retry: Callable[[FailedAttempt], None] | None = None,
-) -> StepDecorator: ...
-def step(  # pyright: ignore[reportInconsistentOverload]
-    function: Any = None,
-    /,
-    *,
-    name: str | None = None,
-    max_attempts: int | None = ...,  # type: ignore[assignment]
-    initial_delay: Duration | None = None,
-    factor: float | None = None,
-    max_delay: Duration | None = None,
-    jitter: float | None = None,
-    timeout: Duration | None = None,
-    total_timeout: Duration | None = None,
-    retry_on: type[BaseException] | RetryOn | None = None,
-    concurrency: int | None = None,
-    isolation: Isolation | None = None,
-    on_retry: Callable[[FailedAttempt], None] | None = None,
-) -> Any:
+def step(**options: Unpack[Options]) -> StepDecorator: ...
+def step(function: Any = None, /, **options: Unpack[Options]) -> Any:
     """Make a function a step: its outcome is recorded once, its failures are retried, durably.
 
     Works on `async def` (runs on the event loop), `def` (runs in a thread), bound methods and callable objects.
@@ -210,76 +139,14 @@ def step(  # pyright: ignore[reportInconsistentOverload]
     >>> @step(max_attempts=5, timeout="10 s")
     ... async def charge(order_id: str, cents: int) -> str: ...
     """
-    options = _options(
-        StepOptions(), max_attempts, initial_delay, factor, max_delay, jitter, timeout, total_timeout, retry_on,
-        concurrency, isolation, on_retry,
-    )  # fmt: skip
+    settings = checked(StepOptions(), options)
 
     def decorate(target: Callable[..., Any]) -> Step[..., Any]:
         if not callable(target):
             raise BadDefinition(f"@step needs a function or a callable object, not {type(target).__name__}.")
-        return Step(target, name, options)
+        return Step(target, options.get("name"), settings)
 
     return decorate if function is None else decorate(function)
-
-
-def _options(
-    base: StepOptions,
-    max_attempts: Any,
-    initial_delay: Duration | None,
-    factor: float | None,
-    max_delay: Duration | None,
-    jitter: float | None,
-    timeout: Duration | None,
-    total_timeout: Duration | None,
-    retry_on: type[BaseException] | RetryOn | None,
-    concurrency: int | None,
-    isolation: Isolation | None,
-    on_retry: Callable[[FailedAttempt], None] | None,
-) -> StepOptions:
-    policy: dict[str, Any] = {}
-    if max_attempts is not ...:
-        if max_attempts is not None and (not isinstance(max_attempts, int) or isinstance(max_attempts, bool)):
-            raise BadDefinition(f"max_attempts is a whole number or None, not {max_attempts!r}.")
-        policy["max_attempts"] = max_attempts
-    durations = {
-        "initial_delay": initial_delay, "max_delay": max_delay, "timeout": timeout, "total_timeout": total_timeout,
-    }  # fmt: skip
-    for name, duration in durations.items():
-        if duration is not None:
-            policy[name] = seconds_of(duration, name)
-    for name, number in {"factor": factor, "jitter": jitter}.items():
-        if number is not None:
-            if not isinstance(number, (int, float)):
-                raise BadDefinition(f"{name} is a number, not {number!r}.")
-            policy[name] = float(number)
-    if retry_on is not None:
-        policy["retry_on"] = _check_retry_on(retry_on)
-    changes: dict[str, Any] = {"policy": msgspec.structs.replace(base.policy, **policy)}
-    if concurrency is not None:
-        if not isinstance(concurrency, int) or concurrency < 1:
-            raise BadDefinition(f"concurrency is a whole number of at least 1, not {concurrency!r}.")
-        changes["concurrency"] = concurrency
-    if isolation is not None:
-        if isolation not in ("none", "process"):
-            raise BadDefinition(f"isolation is 'none' or 'process', not {isolation!r}.")
-        changes["isolation"] = isolation
-    if on_retry is not None:
-        if not callable(on_retry):
-            raise BadDefinition(f"on_retry is a function that takes a FailedAttempt, not {on_retry!r}.")
-        changes["on_retry"] = on_retry
-    return msgspec.structs.replace(base, **changes)
-
-
-def _check_retry_on(retry_on: Any) -> Any:
-    types = (retry_on,) if isinstance(retry_on, type) else retry_on
-    if isinstance(types, tuple) and types and all(isinstance(t, type) and issubclass(t, BaseException) for t in types):
-        return types
-    if not isinstance(types, tuple) and callable(types):
-        return types
-    raise BadDefinition(
-        f"retry_on is an exception class, a tuple of them, or a function of the exception, not {retry_on!r}."
-    )
 
 
 # -- inside a step -----------------------------------------------------------------------------------------

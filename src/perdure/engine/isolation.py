@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from perdure.authoring.step import Step, StepContext, StepOptions, step_context
+from perdure.authoring.options import StepOptions
+from perdure.authoring.step import Step, StepContext, step_context
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.faults import decode_error, encode_error
 from perdure.kernel.journal import ABSENT, Fault

@@ -19,7 +19,8 @@ from typing import Any
 from msgspec import Raw
 
 from perdure import limits
-from perdure.authoring.step import FailedAttempt, StepContext, step_context
+from perdure.authoring.options import FailedAttempt
+from perdure.authoring.step import StepContext, step_context
 from perdure.engine.clock import Clock
 from perdure.engine.isolation import run_isolated
 from perdure.engine.resident import Outcome, Resident

@@ -1,0 +1,124 @@
+"""The options of a step: what may be written (`Options`), and what that comes to once it is checked (`StepOptions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from perdure.errors import BadDefinition
+from perdure.kernel.retry import RetryOn, RetryPolicy
+from perdure.kernel.verbs import Duration, seconds_of
+
+Isolation = Literal["none", "process"]
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """What an `on_retry` hook gets to see. Called once for each failed attempt, after it is recorded."""
+
+    run_id: str
+    location: str
+    attempt: int
+    error: BaseException
+    next_at: int | None  # microseconds since 1970; None when this was the last attempt
+
+
+class Options(TypedDict, total=False):
+    """Everything `@step(...)` and `.options(...)` take. None, where a default exists, means that default.
+
+    See `perdure.step` for what each does.
+    """
+
+    name: str | None
+    max_attempts: int | None
+    initial_delay: Duration | None
+    factor: float | None
+    max_delay: Duration | None
+    jitter: float | None
+    timeout: Duration | None
+    total_timeout: Duration | None
+    retry_on: type[BaseException] | RetryOn | None
+    concurrency: int | None
+    isolation: Isolation | None
+    on_retry: Callable[[FailedAttempt], None] | None
+
+
+class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one step, checked and complete."""
+
+    policy: RetryPolicy = RetryPolicy()
+    concurrency: int | None = None
+    isolation: Isolation = "none"
+    on_retry: Callable[[FailedAttempt], None] | None = None
+
+
+def checked(base: StepOptions, given: Mapping[str, Any]) -> StepOptions:
+    """`base` with what was given. Raises `BadDefinition` where options are written, not when the step first fails."""
+    unknown = given.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"a step has no option {sorted(unknown)[0]!r}. Known: {', '.join(Options.__annotations__)}.")
+    # For all but max_attempts None is the same as not given; there it means "until it works".
+    present = {name: value for name, value in given.items() if value is not None}
+    policy = _policy(present)
+    if "max_attempts" in given:
+        policy["max_attempts"] = _attempts(given["max_attempts"])
+    changes: dict[str, Any] = {"policy": msgspec.structs.replace(base.policy, **policy)}
+    for name, check in (("concurrency", _concurrency), ("isolation", _isolation), ("on_retry", _hook)):
+        if name in present:
+            changes[name] = check(present[name])
+    return msgspec.structs.replace(base, **changes)
+
+
+def _policy(present: Mapping[str, Any]) -> dict[str, Any]:
+    policy: dict[str, Any] = {}
+    for name in ("initial_delay", "max_delay", "timeout", "total_timeout"):
+        if name in present:
+            policy[name] = seconds_of(present[name], name)
+    for name in ("factor", "jitter"):
+        if name in present:
+            policy[name] = _number(name, present[name])
+    if "retry_on" in present:
+        policy["retry_on"] = _retry_on(present["retry_on"])
+    return policy
+
+
+def _attempts(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise BadDefinition(f"max_attempts is a whole number or None, not {value!r}.")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, (int, float)):
+        raise BadDefinition(f"{name} is a number, not {value!r}.")
+    return float(value)
+
+
+def _retry_on(value: Any) -> Any:
+    types = (value,) if isinstance(value, type) else value
+    if isinstance(types, tuple) and types and all(isinstance(t, type) and issubclass(t, BaseException) for t in types):
+        return types
+    if not isinstance(types, tuple) and callable(types):
+        return types
+    raise BadDefinition(
+        f"retry_on is an exception class, a tuple of them, or a function of the exception, not {value!r}."
+    )
+
+
+def _concurrency(value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise BadDefinition(f"concurrency is a whole number of at least 1, not {value!r}.")
+    return value
+
+
+def _isolation(value: Any) -> Any:
+    if value not in ("none", "process"):
+        raise BadDefinition(f"isolation is 'none' or 'process', not {value!r}.")
+    return value
+
+
+def _hook(value: Any) -> Any:
+    if not callable(value):
+        raise BadDefinition(f"on_retry is a function that takes a FailedAttempt, not {value!r}.")
+    return value
