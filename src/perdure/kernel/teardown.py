@@ -6,7 +6,6 @@ one of them would run for real.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from asyncio import tasks
 from types import AsyncGeneratorType, CoroutineType
@@ -52,6 +51,8 @@ def _close(loop: RunLoop, task: RunTask) -> None:
             tasks._leave_task(loop, task)
     # Code that swallows even GeneratorExit, in a loop. Let go, it would be finalised at some garbage collection or at
     # exit and go on looping there, outside of any run and without end; so it is never let go and costs its memory.
+    import ctypes  # for this rare case only: it is slow to import
+
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 
 
