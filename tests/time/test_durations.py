@@ -140,7 +140,7 @@ async def asyncio_sleeps(kind: str) -> str:
 @pytest.mark.parametrize("kind", ["nan", "inf", "ages"])
 def test_asyncio_sleep_of_no_duration_is_refused(kind: str) -> None:
     """FAULTS F7: plain asyncio has the same rule."""
-    with pytest.raises(RunFailed, match="century|NaN"):
+    with pytest.raises(RunFailed, match=r"century|NaN"):
         run_memory(asyncio_sleeps(kind))
 
 
