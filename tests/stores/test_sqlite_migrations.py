@@ -6,14 +6,16 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from perdure.errors import SchemaTooNew, StoreUnusable
 from perdure.store.sqlite import SQLiteStore, migrate
-from perdure.store.sqlite.session import connect, prepare_file
+from perdure.store.sqlite.session import Session, connect, connect_writer, prepare_file
 
 SCHEMA = Path(migrate.__file__).parent / "schema.sql"
 
@@ -126,3 +128,29 @@ def test_a_half_recognisable_file_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreUnusable, match="another program"):
         opened(tmp_path / "a.db")
+
+
+def test_a_migration_between_two_looks_is_not_taken_for_another_program(tmp_path: Path) -> None:
+    """Rule 17: what a file is, is read in one snapshot; another process may be making it into ours at that moment."""
+    path = str(tmp_path / "a.db")
+    apsw.Connection(path).pragma("journal_mode", "wal")
+
+    class Interrupted(Session):
+        """Lets somebody else migrate the file right after its first look."""
+
+        looks = 0
+
+        def value(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+            found = super().value(sql, parameters)
+            self.looks += 1
+            if self.looks == 1:
+                other = connect_writer(path, "full")
+                migrate.migrate(other, path)
+                other.close()
+            return found
+
+    session = Interrupted(connect_writer(path, "full").connection)
+    migrate.migrate(session, path)
+    assert session.looks > 1
+    assert session.value("SELECT count(*) FROM runs") == 0
+    session.close()

@@ -25,7 +25,13 @@ MIGRATIONS: Final = tuple(
 
 def migrate(session: Session, path: str) -> None:
     """Make the schema current. Raises `StoreUnusable` or `SchemaTooNew` before anything is changed."""
-    version = _recognise(session, path)
+    # In one snapshot: between two looks another process may turn an empty file into one of ours
+    # (tests/stores/test_sqlite_migrations.py).
+    session.execute(SQL["begin_read"])
+    try:
+        version = _recognise(session, path)
+    finally:
+        session.execute(SQL["rollback"])
     use_wal(session)
     if version < len(MIGRATIONS):
         _upgrade(session, path)
