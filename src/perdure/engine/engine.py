@@ -19,6 +19,7 @@ from perdure.authoring.registry import registry
 from perdure.authoring.workflow import Invocation
 from perdure.engine.client import Client, OnConflict
 from perdure.engine.clock import Clock, SystemClock
+from perdure.engine.outages import Outages
 from perdure.engine.recovery import Recovery
 from perdure.engine.settings import Settings, load_settings
 from perdure.engine.signals import Signals
@@ -141,6 +142,9 @@ class Engine:
                 worker_id, self._store, registry, self.settings, self._clock, self._rng,
                 finished=self._signals.ended,
             )  # fmt: skip
+            # Before any run can be started here: an item that arrives between now and the first sweep is then news.
+            news = await Outages(logger).insist(lambda: self._store.news(worker_id, 0))
+            worker.cursor = news.cursor
             self._worker = worker
             recovery = Recovery(worker, self._store, self.settings, self._clock, self._rng)
             self._recovery = recovery
