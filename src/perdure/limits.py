@@ -44,7 +44,8 @@ GROUP_DEPTH_MAX: Final = 4
 
 # -- one turn --------------------------------------------------------------------------------------------
 
-#: Callbacks one turn may run before it counts as spinning. A gather of 10,000 steps needs about 60,000.
+#: Callbacks one turn may run before it counts as spinning. A gather of 10,000 steps asks for
+#: all of them in 10,001.
 TURN_CALLBACKS_MAX: Final = 1_000_000
 
 #: Pending operations listed in a run's frontier (what it waits for, shown to other processes). The

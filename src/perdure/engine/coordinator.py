@@ -79,9 +79,6 @@ class Coordinator:
             self._idle[resident.key] = None
             self._idle.move_to_end(resident.key)
 
-    def mark_busy(self, resident: Resident) -> None:
-        self._idle.pop(resident.key, None)
-
     def forget(self, resident: Resident) -> None:
         """The run leaves memory, for whatever reason."""
         if resident.is_current:

@@ -47,7 +47,7 @@ class Inbox:
 
     def __init__(self, items: Iterable[InboxItem] = (), last: int = 0) -> None:
         self.events: dict[str, deque[InboxItem]] = {}
-        self.others: list[InboxItem] = []  # seldom more than one; an empty deque takes 600 bytes
+        self.others: list[InboxItem] = []  # seldom more than one; an empty deque takes 760 bytes
         #: Everything up to this id has come.
         self.last = 0
         for item in items:
