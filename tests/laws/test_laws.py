@@ -13,7 +13,7 @@ import pytest
 from kernel.kernel_kit import Drive, steps_asked
 from perdure import Engine, RunCancelled, StoreUnavailable, event, receive, send, sleep, start_child, step, workflow
 from perdure.kernel.commands import Complete
-from perdure.store.base import CommitResult, Created, Existing, NewRun, Store, Turn
+from perdure.store.base import CommitResult, Created, Creation, Existing, Store, Turn
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -90,10 +90,9 @@ class Spy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
-        if turn is not None:
-            self.turns.append(turn)
-        created = await self._store.create(new, turn)
+    async def create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
+        self.turns += [turn for _, turn in creations if turn is not None]
+        created = await self._store.create_all(creations)
         if "create" in self.fails_after:
             self.fails_after.discard("create")
             raise StoreUnavailable("the answer got lost.")

@@ -10,13 +10,21 @@ from perdure import StoreUnavailable
 
 CALLS = frozenset(
     {
-        "create", "append", "request_cancel", "terminate", "resume", "renew", "reap", "claim", "held", "load", "commit",
-        "release", "park", "news", "get", "journal", "list_runs", "inbox",
+        "create", "create_all", "append", "request_cancel", "terminate", "resume", "renew", "reap", "claim", "held",
+        "load", "commit", "release", "park", "news", "get", "journal", "list_runs", "inbox",
     }
 )  # fmt: skip
 
 #: Calls that the scenario makes, rather than the sweep: all of them are tried.
-COUNTED = {"create": 100, "commit": 100, "append": 100, "request_cancel": 100, "terminate": 100, "park": 100}
+COUNTED = {
+    "create": 100,
+    "create_all": 100,
+    "commit": 100,
+    "append": 100,
+    "request_cancel": 100,
+    "terminate": 100,
+    "park": 100,
+}
 
 
 class FaultyStore:

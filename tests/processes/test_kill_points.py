@@ -136,7 +136,7 @@ def test_a_client_killed_around_a_start(tmp_path: Path, before: bool) -> None:
 def test_a_worker_killed_around_a_start(tmp_path: Path, effects: Effects, before: bool) -> None:
     """FAULTS A1, A2, on the fast path: the first turn is stored together with the run."""
     database = tmp_path / "killed.db"
-    with Process("processes.dying:walk", str(database), str(effects.path), "create", str(before)) as child:
+    with Process("processes.dying:walk", str(database), str(effects.path), "create_all", str(before)) as child:
         assert child.wait() == -signal.SIGKILL
         assert child.line() == ""
     finish(database, effects)

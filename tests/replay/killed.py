@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Engine, event, receive, sleep, step, workflow
-from perdure.store.base import CommitResult, Created, Existing, NewRun, Turn
+from perdure.store.base import CommitResult, Created, Creation, Existing, Turn
 from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
 
@@ -105,9 +105,12 @@ class SelfKillingStore(SQLiteStore):
         if self._left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
-        created = await super().create(new, turn)
-        self._written(1 + (len(turn.entries) if turn is not None else 0))
+    def create_all(self, creations: Sequence[Creation]) -> Any:
+        return self._create_all(creations)
+
+    async def _create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
+        created = await super().create_all(creations)
+        self._written(sum(1 + (len(turn.entries) if turn is not None else 0) for _, turn in creations))
         return created
 
     def commit(self, turns: Sequence[Turn]) -> Any:

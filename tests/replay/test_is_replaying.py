@@ -162,6 +162,7 @@ def test_lines_after_sending_are_written_once(lives: Lives, caplog: pytest.LogCa
         await engine.start(waiting_child(), id="target")
         await engine.start(sender_that_logs("target"), id="run")
         await until(lambda: _receiving(engine, "run"))
+        await until(lambda: "sent" in _lines(caplog))  # written a moment after it can be seen in the store
         await lives.crash(engine)
         async with lives.engine() as engine:
             await engine.send("run", Proceed())

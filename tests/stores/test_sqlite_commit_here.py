@@ -106,6 +106,7 @@ def test_a_chain_of_commits_starves_nobody(tmp_path: Path) -> None:
 def test_the_wal_is_copied_back_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """O14: the WAL does not grow for ever, although SQLite's own checkpointing is replaced."""
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")

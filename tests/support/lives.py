@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perdure import Engine, Invocation, RunHandle
-from perdure.store.base import CommitResult, Created, Existing, NewRun, Store, Turn
+from perdure.store.base import CommitResult, Created, Creation, Existing, Store, Turn
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
 
@@ -74,11 +74,11 @@ class CrashingStore:
         self.dead.set()
         await asyncio.get_running_loop().create_future()
 
-    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
-        fatal = self._count(1 + (len(turn.entries) if turn is not None else 0))
+    async def create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
+        fatal = self._count(sum(1 + (len(turn.entries) if turn is not None else 0) for _, turn in creations))
         if self.dead.is_set() or fatal:
-            return await self._die(lambda: self._store.create(new, turn))  # type: ignore[no-any-return]
-        return await self._store.create(new, turn)
+            return await self._die(lambda: _wait(self._store.create_all(creations)))  # type: ignore[no-any-return]
+        return await self._store.create_all(creations)
 
     async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
         if self.dead.is_set():

@@ -61,7 +61,8 @@ class Step(Generic[P, R]):
         if run is None:
             return self._just_run(args, kwargs)
         spec = self.spec
-        coroutine: Any = _ask(run, spec, args, kwargs, spec.arguments.encode(args, kwargs), caller_site(0))
+        data = spec.arguments.encode(args, kwargs)
+        coroutine: Any = _ask(run, spec, args, kwargs, data, caller_site())
         # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
         coroutine.__name__ = coroutine.__qualname__ = spec.name
         return coroutine  # type: ignore[no-any-return]
@@ -193,13 +194,24 @@ class StepContext:
     def mark_cancelled(self) -> None:
         self._cancelled = True
 
+    @property
+    def context(self) -> StepContext:
+        return self
 
-step_context: ContextVar[StepContext] = ContextVar("perdure_step")
+
+class HasContext(Protocol):
+    """What the engine puts where a step's code will look: something that can say what the code may know."""
+
+    @property
+    def context(self) -> StepContext: ...
+
+
+step_context: ContextVar[HasContext] = ContextVar("perdure_step")
 
 
 def current_step() -> StepContext:
     """Facts about the step whose code is running. Raises `NotInStep` elsewhere."""
-    context = step_context.get(None)
-    if context is None:
+    holder = step_context.get(None)
+    if holder is None:
         raise NotInStep("current_step() only works in the code of a step that a workflow runs.")
-    return context
+    return holder.context

@@ -7,7 +7,6 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
 from perdure import limits
 from perdure.admin.views import HistoryEntry, RunView, history_entry, run_view
@@ -16,7 +15,7 @@ from perdure.engine.clock import Clock
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.turns import input_digest, started_record
-from perdure.engine.worker import Prepared, Worker
+from perdure.engine.worker import Worker
 from perdure.errors import (
     BadArgument,
     EngineNotOpen,
@@ -33,7 +32,6 @@ from perdure.kernel.faults import decode_error
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.verbs import check_key, check_reason, check_run_id, event_spec
 from perdure.store.base import (
-    Committed,
     Existing,
     ItemKind,
     NewItem,
@@ -84,34 +82,22 @@ class Client:
             raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
         if on_conflict not in ("return", "raise"):
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
-        run_id = check_run_id(run_id) if run_id is not None else str(UUID(int=self._rng.getrandbits(128), version=4))
+        run_id = check_run_id(run_id) if run_id is not None else self._random_id()
         if self._worker is None:
             invocation.spec.arguments.decode(invocation.data)  # a wrong type is refused before anything is written
             new = self._new_run(invocation.spec, invocation.data, run_id)
             result = await self._store.create(new, None)
         else:
-            result = await self._start_here(self._worker, invocation, run_id)
+            result = await self._worker.start(invocation.spec, invocation.data, run_id)
         if isinstance(result, Existing):
             self._check_same(invocation, result.row, on_conflict)
         return run_id
 
-    async def _start_here(self, worker: Worker, invocation: Invocation[Any], run_id: str) -> Any:
-        """The fast path: the first turn is taken in memory and stored together with the run."""
-        prepared: Prepared = await _in_callback(lambda: worker.prepare(invocation.spec, invocation.data, run_id))
-        try:
-            result = await self._store.create(prepared.new, prepared.turn)
-        except BaseException:
-            # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
-            prepared.resident.run.close()
-            worker.errands.adopt_run(run_id)
-            raise
-        if isinstance(result, Existing):
-            prepared.resident.run.close()
-            if result.row.owner == worker.id:
-                worker.errands.adopt_run(run_id)
-        else:
-            worker.adopt(prepared, result.key, result.committed or Committed())
-        return result
+    def _random_id(self) -> str:
+        """A UUID of version 4, as text."""
+        bits = f"{self._rng.getrandbits(128):032x}"
+        variant = "89ab"[int(bits[16], 16) & 3]
+        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{variant}{bits[17:20]}-{bits[20:]}"
 
     def _new_run(self, spec: WorkflowSpec, data: bytes, run_id: str) -> NewRun:
         now = self._clock.now()
@@ -178,8 +164,11 @@ class Client:
 
     async def result(self, run_id: str, decode: Callable[[journal.Completed], T], timeout: float | None) -> T:
         """Wait for the end. Raises `RunFailed`, `RunCancelled`, `RunParked`, or `TimeoutError` after `timeout`."""
-        async with asyncio.timeout(timeout):
+        if timeout is None:
             record = await self._end_of(run_id)
+        else:
+            async with asyncio.timeout(timeout):
+                record = await self._end_of(run_id)
         match record.body:
             case journal.Completed():
                 return decode(record.body)
@@ -242,24 +231,3 @@ class Client:
         row = await self._row(run_id)
         rows = await self._store.journal(row.key, generation or row.generation)
         return [history_entry(one) for one in rows]
-
-
-async def _in_callback(function: Callable[[], T]) -> T:
-    """Call `function` from a plain callback of the running loop, outside of any task (see kernel.loop)."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def call() -> None:
-        try:
-            result = function()
-        except BaseException as error:
-            if not future.done():
-                future.set_exception(error)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-        else:
-            if not future.done():
-                future.set_result(result)
-
-    loop.call_soon(call)
-    return await future

@@ -93,9 +93,9 @@ class Resident:
     """Changed only by the coordinator, the turn builder and the step runner."""
 
     __slots__ = (
-        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "is_current", "key", "next_seq", "outcomes",
-        "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake",
-        "written",
+        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "is_current", "key", "last", "next_seq",
+        "outcomes", "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status",
+        "saved_wake", "written",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +120,8 @@ class Resident:
         #: The turn being committed. Until it is answered the run gets nothing new.
         self.in_flight: Turn | None = None
         self.queued = False
+        #: The record that ends the run, once the turn with it is built.
+        self.last: Record | None = None
         #: Whether this object stands for its run in the worker's memory. Set by the coordinator alone.
         self.is_current = False
         self.saved_status: bytes | None = None

@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import logging
 import random
+import threading
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -41,23 +42,40 @@ _SERVED_IN_A_ROW = 64
 class Attempt:
     """One try of one step."""
 
-    __slots__ = ("context", "number", "operation", "resident", "task", "unwanted")
+    __slots__ = ("_context", "number", "operation", "resident", "task", "unwanted")
 
     def __init__(self, resident: Resident, operation: StepOperation) -> None:
         self.resident = resident
         self.operation = operation
         self.number = operation.attempts + 1
-        run = resident.run
-        self.context = StepContext(run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}")
         self.task: asyncio.Task[None] | None = None
         self.unwanted = False
+        self._context: StepContext | None = None
+
+    @property
+    def context(self) -> StepContext:
+        """What the step's code may know. Made when somebody asks, which few do."""
+        if self._context is None:
+            with _making_context:  # several threads of one step may ask at once
+                if self._context is None:
+                    run, operation = self.resident.run, self.operation
+                    self._context = StepContext(
+                        run.id, operation.location, operation.spec.name, self.number, f"{run.seed:x}"
+                    )
+            if self.unwanted:
+                self._context.mark_cancelled()
+        return self._context
 
     def cancel(self) -> None:
         """Nobody wants the result any more."""
         self.unwanted = True
-        self.context.mark_cancelled()
+        if self._context is not None:
+            self._context.mark_cancelled()
         if self.task is not None:
             self.task.cancel()
+
+
+_making_context = threading.Lock()
 
 
 class StepRunner:
@@ -89,13 +107,19 @@ class StepRunner:
 
     def start(self, resident: Resident, operation: StepOperation) -> None:
         """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
-        if operation.settled or operation.location in resident.attempts or not self.accepting:
+        location, attempts = operation.location, resident.attempts
+        if operation.settled or location in attempts or not self.accepting:
             return
         if operation.next_at:  # still in its backoff: comes again when that is over
             return
-        attempt = Attempt(resident, operation)
-        resident.attempts[operation.location] = attempt
-        self._admit(attempt)
+        attempt = attempts[location] = Attempt(resident, operation)
+        if self._running >= self._steps_max or operation.spec.concurrency is not None:
+            self._admit(attempt)
+            return
+        self._running += 1
+        self._queue.append(attempt)
+        if not self._server_is_due:
+            self._send_for_server()
 
     def cancel(self, resident: Resident, location: str) -> None:
         attempt = resident.attempts.pop(location, None)
@@ -175,16 +199,34 @@ class StepRunner:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a coroutine of the event loop runs in a task")
+        queue = self._queue
         served = 0
         try:
-            while self._queue:
-                attempt = self._queue.popleft()
+            while queue:
+                attempt = queue.popleft()
                 if attempt.unwanted:
                     self._leave(attempt)
                     continue
                 attempt.task = task
-                waited = await _drive(self._run(attempt), contextvars.copy_context(), self._server_waits)
-                if waited or task.cancelling():
+                context = contextvars.copy_context()
+                context.run(step_context.set, attempt)
+                try:
+                    coroutine = self._coroutine(attempt)
+                    awaited = context.run(coroutine.send, None)
+                except StopIteration as returned:
+                    self._returned(attempt, returned.value)
+                except BaseException as error:
+                    self._raised(attempt, error)
+                else:
+                    self._server_waits()
+                    try:
+                        value = await _carry_on(coroutine, context, awaited)
+                    except BaseException as error:
+                        self._raised(attempt, error)
+                    else:
+                        self._returned(attempt, value)
+                    break
+                if task.cancelling():
                     break
                 served += 1
                 if served % _SERVED_IN_A_ROW == 0:
@@ -199,39 +241,59 @@ class StepRunner:
         if self._queue and not self._server_is_due:
             self._send_for_server()
 
-    async def _run(self, attempt: Attempt) -> None:
-        step_context.set(attempt.context)
+    def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
+        """The attempt, about to run; for async code without timeouts just the step's own coroutine."""
         operation = attempt.operation
         spec = operation.spec
-        body: Body | None
-        try:
+        if spec.is_async and spec.isolation == "none":
             policy = spec.policy
             if policy.timeout is None and policy.total_timeout is None:
-                value = await self._call(attempt)
-            else:
-                value = await self._limited(attempt)
+                # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the
+                # change live and miss it on replay.
+                args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+                return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
+        return self._limited(attempt)
+
+    def _returned(self, attempt: Attempt, value: Any) -> None:
+        """The step's code came to its end."""
+        operation = attempt.operation
+        spec = operation.spec
+        try:
             data = spec.result.encode(value, spec.what)
-        except asyncio.CancelledError as error:
-            body = None if attempt.unwanted or not self.accepting else self._failure(attempt, error)
         except (KeyboardInterrupt, SystemExit):
+            self._leave(attempt)
             raise
         except BaseException as error:
-            body = self._failure(attempt, error)
-        else:
-            args, digest = _recorded_arguments(operation)
-            body = journal.StepDone(Raw(data), attempt.number, args, digest, operation.site)
-        finally:
+            self._over(attempt, self._failure(attempt, error))
+            return
+        args, digest = _recorded_arguments(operation)
+        self._over(attempt, journal.StepDone(Raw(data), attempt.number, args, digest, operation.site))
+
+    def _raised(self, attempt: Attempt, error: BaseException) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             self._leave(attempt)
-        resident = attempt.resident
-        if body is not None and not attempt.unwanted and resident.attempts.get(operation.location) is attempt:
-            del resident.attempts[operation.location]
-            resident.outcomes.append(Outcome(operation, body, self._clock.now()))
+            raise error
+        unasked = isinstance(error, asyncio.CancelledError) and (attempt.unwanted or not self.accepting)
+        self._over(attempt, None if unasked else self._failure(attempt, error))
+
+    def _over(self, attempt: Attempt, body: Body | None) -> None:
+        if self._waiting or self._held:
+            self._leave(attempt)
+        else:
+            self._running -= 1
+            if attempt.operation.spec.concurrency is not None:
+                self._running_by_step[attempt.operation.spec.name] -= 1
+        resident, location = attempt.resident, attempt.operation.location
+        if body is not None and not attempt.unwanted and resident.attempts.get(location) is attempt:
+            del resident.attempts[location]
+            resident.outcomes.append(Outcome(attempt.operation, body, self._clock.now()))
             self._finished(resident)
 
     async def _limited(self, attempt: Attempt) -> Any:
         """Run the code within its timeouts."""
         operation = attempt.operation
         policy = operation.spec.policy
+        context = attempt.context
         if policy.timeout is None and policy.total_timeout is None:
             return await self._call(attempt)
         seconds = policy.timeout
@@ -253,15 +315,13 @@ class StepRunner:
             return value
         except TimeoutError as error:
             if limit.expired():
-                attempt.context.mark_cancelled()
+                context.mark_cancelled()
                 raise StepTimeout(what) from (None if error.__cause__ is None else error)
             raise
 
     def _call(self, attempt: Attempt) -> Coroutine[Any, Any, Any] | asyncio.Future[Any]:
         operation = attempt.operation
         spec = operation.spec
-        # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the
-        # change live and miss it on replay.
         args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
         if spec.isolation == "process":
             return run_isolated(spec, operation.data, attempt.context)
@@ -288,15 +348,10 @@ class StepRunner:
 
 
 @types.coroutine
-def _drive(
-    coroutine: Coroutine[Any, Any, None], context: contextvars.Context, before_waiting: Callable[[], None]
-) -> Generator[Any, Any, bool]:
-    """Run a coroutine inside the current task, but in a context of its own. Returns whether it ever waited."""
-    try:
-        awaited = context.run(coroutine.send, None)
-    except StopIteration:
-        return False
-    before_waiting()
+def _carry_on(
+    coroutine: Coroutine[Any, Any, Any], context: contextvars.Context, awaited: Any
+) -> Generator[Any, Any, Any]:
+    """Run a coroutine that waits to its end, inside the current task but in a context of its own."""
     try:
         while True:
             try:
@@ -308,8 +363,8 @@ def _drive(
                 awaited = context.run(coroutine.throw, error)
             else:
                 awaited = context.run(coroutine.send, value)
-    except StopIteration:
-        return True
+    except StopIteration as returned:
+        return returned.value
 
 
 def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:

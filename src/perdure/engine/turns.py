@@ -12,6 +12,7 @@ from hashlib import blake2b
 from msgspec import Raw
 
 from perdure import limits
+from perdure.engine.resident import Outcome as StepOutcome
 from perdure.engine.resident import Resident
 from perdure.engine.settings import Settings
 from perdure.kernel import journal
@@ -29,7 +30,7 @@ from perdure.kernel.commands import (
     StartChild,
 )
 from perdure.kernel.definitions import WorkflowSpec
-from perdure.kernel.journal import ABSENT, Body, Record, Row, to_row
+from perdure.kernel.journal import ABSENT, Body, Record, Row, new_record, to_row
 from perdure.kernel.operation import ChildOperation, SendOperation
 from perdure.store.base import (
     Entry,
@@ -43,6 +44,7 @@ from perdure.store.base import (
     Spawn,
     Status,
     Turn,
+    new_entry,
 )
 from perdure.store.items import ChildNotice, child_item, read_child_item
 
@@ -80,8 +82,8 @@ class TurnBuilder:
                 consumed.append(item.id)
                 resident.inbox.take(item)
             if body is not None:
-                record = Record(resident.next_seq + len(entries), max(now, run.now), location, body)
-                entries.append(Entry(to_row(record)))
+                record = new_record((resident.next_seq + len(entries), max(now, run.now), location, body))
+                entries.append(new_entry((to_row(record), None)))
                 resident.commands += run.deliver(record)
         if pending.backoffs and run.outcome is None:
             resident.commands += [RunStep(step) for step in pending.due_steps(now)]
@@ -89,20 +91,27 @@ class TurnBuilder:
 
     def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:
         run = resident.run
-        frontier = run.frontier()
-        expecting = self._add_effects(resident, now, entries)
+        pending = run.pending
+        frontier = pending.frontier(run.last_seq)
+        expecting = False
+        for command in resident.commands:
+            if type(command) is not RunStep:
+                expecting = self._add_effects(resident, now, entries)
+                break
         continued = notice = None
         if run.outcome is not None:
-            row, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
-            entries.append(Entry(row))
+            resident.last, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
+            entries.append(Entry(to_row(resident.last)))
             notice = self._notice(resident, now)
-        wake_at = run.pending.next_deadline() if run.outcome is None else None
-        status = self._status(resident)
-        if expecting and status is Status.WAITING:
-            # The answer will be a record that the code has not seen: after a crash somebody must load the run and
-            # deliver it, which nobody would do for one that waits (tests/events/test_send_from_workflow.py).
-            status = Status.RUNNING
-        shape = (len(run.pending), run.pending.digest)
+            wake_at = None
+            status = _ENDED[type(run.outcome)]
+        else:
+            wake_at = pending.next_deadline()
+            # An answer that is expected will be a record which the code has not seen: after a crash somebody must load
+            # the run and deliver it, as nobody would for one that waits (tests/events/test_send_from_workflow.py).
+            busy = resident.commands or resident.attempts or resident.outcomes or expecting
+            status = Status.RUNNING if busy or pending.has_active_steps() else Status.WAITING
+        shape = (len(pending), pending.digest)
         custom_status = run.custom_status if run.custom_status != resident.saved_status else None
         encoded_state = run.encoded_state()
         state = encoded_state if encoded_state != resident.saved_state else None
@@ -139,26 +148,33 @@ class TurnBuilder:
         deadline wins over it even if both are only seen after a downtime."""
         run = resident.run
         inbox = resident.inbox
+        outcomes = resident.outcomes
+        if outcomes and not (inbox.others or inbox.events or run.pending.timers or outcomes[0].operation.settled):
+            return self._take_outcome(resident, outcomes)  # nothing to compare it with
         timer = run.pending.due_timer(now)
         best_at = timer.at if timer is not None else limits.NEVER
         if inbox.others and inbox.others[0].sent_at <= best_at:
             return self._other(resident, inbox.others[0], now)
-        while resident.outcomes and resident.outcomes[0].operation.settled:
-            del resident.outcomes[0]  # cancelled in the meantime: its late outcome is refused
-        outcome = resident.outcomes[0] if resident.outcomes else None
+        while outcomes and outcomes[0].operation.settled:
+            del outcomes[0]  # cancelled in the meantime: its late outcome is refused
+        outcome = outcomes[0] if outcomes else None
         if inbox.events and (matched := inbox.match(run.pending.receives.values())) is not None:
             receive, item = matched
             if item.sent_at <= best_at and (outcome is None or item.sent_at <= outcome.at):
                 body = journal.EventReceived(item.id, item.type, Raw(item.data), item.sent_at, receive.site)
                 return receive.location, body, item
         if outcome is not None and outcome.at <= best_at:
-            del resident.outcomes[0]
-            if outcome.operation.spec.on_retry is not None:
-                resident.hooks.append(outcome)
-            return outcome.operation.location, outcome.body, None
+            return self._take_outcome(resident, outcomes)
         if timer is not None:
             return timer.location, journal.TimerFired(timer.site), None
         return None
+
+    def _take_outcome(self, resident: Resident, outcomes: list[StepOutcome]) -> tuple[str, Body, None]:
+        outcome = outcomes.pop(0)
+        operation = outcome.operation
+        if operation.spec.on_retry is not None:
+            resident.hooks.append(outcome)
+        return operation.location, outcome.body, None
 
     def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, InboxItem | None]:
         run = resident.run
@@ -244,7 +260,7 @@ class TurnBuilder:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def _end(self, resident: Resident, outcome: Outcome, now: int, seq: int) -> tuple[Row, NextGeneration | None]:
+    def _end(self, resident: Resident, outcome: Outcome, now: int, seq: int) -> tuple[Record, NextGeneration | None]:
         run = resident.run
         at = max(now, run.now)
         continued = None
@@ -260,7 +276,7 @@ class TurnBuilder:
                 state = run.encoded_state()
                 started = to_row(started_record(spec, data, self._draw_seed(), at, parent=run.parent_id, state=state))
                 continued = NextGeneration(workflow=spec.name, version=spec.version, started=started)
-        return to_row(Record(seq, at, "", body)), continued
+        return Record(seq, at, "", body), continued
 
     def _notice(self, resident: Resident, now: int) -> NewItem | None:
         parent = resident.parent
@@ -278,19 +294,14 @@ class TurnBuilder:
                 return None
         return child_item(notice, max(now, resident.run.now))
 
-    def _status(self, resident: Resident) -> Status:
-        match resident.run.outcome:
-            case Complete():
-                return Status.COMPLETED
-            case Fail():
-                return Status.FAILED
-            case EndCancelled():
-                return Status.CANCELLED
-            case Continue():
-                return Status.RUNNING
-            case None:
-                busy = resident.attempts or resident.outcomes or resident.commands
-                return Status.RUNNING if busy or resident.run.pending.has_active_steps() else Status.WAITING
+
+#: What a run's status is after its generation ended like this.
+_ENDED: dict[type[Outcome], Status] = {
+    Complete: Status.COMPLETED,
+    Fail: Status.FAILED,
+    EndCancelled: Status.CANCELLED,
+    Continue: Status.RUNNING,
+}
 
 
 def input_digest(workflow: str, data: bytes) -> bytes:

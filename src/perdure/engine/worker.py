@@ -10,6 +10,7 @@ steps needs few commits. Turns of all runs that are ready share one commit.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,17 +26,20 @@ from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
 from perdure.engine.turns import TurnBuilder, input_digest, started_record
-from perdure.errors import CorruptRecord, PerdureError, StoreError, describe
-from perdure.kernel.commands import CancelStep, Command, Log, Mark, RunStep, SendItem, StartChild, Warn
+from perdure.errors import CorruptRecord, EngineNotOpen, PerdureError, StoreError, describe
+from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.loop import batch
 from perdure.kernel.operation import decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
+    PLAIN,
     CommitResult,
     Committed,
+    Created,
     Delivery,
+    Existing,
     Loaded,
     NewRun,
     NextGeneration,
@@ -54,13 +58,22 @@ run_logger = logging.getLogger("perdure.run")
 _RUNS_PER_PUMP = 500
 
 
+class Newcomer(NamedTuple):
+    """A run that somebody wants to start, and who waits to hear that it is stored."""
+
+    spec: WorkflowSpec
+    data: bytes
+    id: str
+    answer: asyncio.Future[Created | Existing]
+
+
 class Prepared(NamedTuple):
     """A new run whose first turn was already taken, waiting to be stored."""
 
     resident: Resident
     new: NewRun
     turn: Turn
-    cursor: int
+    answer: asyncio.Future[Created | Existing]
 
 
 class Errands:
@@ -114,6 +127,9 @@ class Worker:
         #: Items up to this id were told by the store's news; moved by `Recovery`.
         self.cursor = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._newcomers: list[Newcomer] = []
+        #: New runs on their way into the store, batch by batch.
+        self._creating: list[Sequence[Prepared]] = []
         self._releases: list[Release] = []
         self._releasing: dict[RunKey, int] = {}
         self._outages = Outages(logger)
@@ -131,9 +147,31 @@ class Worker:
 
     # -- new runs ----------------------------------------------------------------------------------------------
 
-    def prepare(self, spec: WorkflowSpec, data: bytes, run_id: str) -> Prepared:
-        """Take the first turn of a new run, in memory only. Must be called from a plain loop callback."""
-        now = self._clock.now()
+    def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Created | Existing]:
+        """Start a run here. Resolves when it is stored, together with its first turn, which the next pump takes; runs
+        of one moment are stored together."""
+        answer: asyncio.Future[Created | Existing] = self._loop.create_future()
+        self._newcomers.append(Newcomer(spec, data, run_id, answer))
+        self._schedule_pump()
+        return answer
+
+    def _prepare_all(self, now: int) -> list[Prepared]:
+        """Take the first turns of new runs, in memory only. One that cannot is refused, with nothing written."""
+        prepared: list[Prepared] = []
+        newcomers, self._newcomers = self._newcomers[:_RUNS_PER_PUMP], self._newcomers[_RUNS_PER_PUMP:]
+        for newcomer in newcomers:
+            if newcomer.answer.done():  # whoever asked was cancelled
+                continue
+            try:
+                prepared.append(self._prepare(newcomer, now))
+            except BaseException as error:
+                newcomer.answer.set_exception(error)
+                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    raise
+        return prepared
+
+    def _prepare(self, newcomer: Newcomer, now: int) -> Prepared:
+        spec, data, run_id, answer = newcomer
         started = started_record(spec, data, self.draw_seed(), now)
         new = NewRun(
             id=run_id,
@@ -153,17 +191,46 @@ class Worker:
             raise
         if turn is None:
             raise AssertionError("a run that has just started always has a frontier to store")
-        return Prepared(resident, new, turn, self.cursor)
+        return Prepared(resident, new, turn, answer)
 
-    def adopt(self, prepared: Prepared, key: RunKey, committed: Committed) -> None:
+    def _create(self, prepared: Sequence[Prepared]) -> None:
+        cursor = self.cursor
+        self._creating.append(prepared)
+        future = asyncio.ensure_future(self._store.create_all([(one.new, one.turn) for one in prepared]))
+        future.add_done_callback(lambda done: self._created(prepared, done, cursor))
+
+    def _created(
+        self, prepared: Sequence[Prepared], done: asyncio.Future[Sequence[Created | Existing]], cursor: int
+    ) -> None:
+        self._creating.remove(prepared)
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if error is not None:
+            for one in prepared:
+                # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
+                one.resident.run.close()
+                self.errands.adopt_run(one.new.id)
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+            return
+        for one, result in zip(prepared, done.result(), strict=True):
+            if isinstance(result, Existing):
+                one.resident.run.close()
+                if result.row.owner == self.id:
+                    self.errands.adopt_run(one.new.id)
+            else:
+                self._adopt(one, result, cursor)
+            if not one.answer.done():
+                one.answer.set_result(result)
+
+    def _adopt(self, prepared: Prepared, created: Created, cursor: int) -> None:
         """The prepared run is stored and belongs to this worker."""
         resident = prepared.resident
-        if self._closed or self.coordinator.find(key) is not None:  # closed, or the sweep found it first
+        if self._closed or self.coordinator.find(created.key) is not None:  # closed, or the sweep found it first
             resident.run.close()
             return
-        resident.key = key
-        self._enter(resident, prepared.cursor)
-        self._after_commit(resident, prepared.turn, committed, prepared.cursor)
+        resident.key = created.key
+        self._enter(resident, cursor)
+        self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
 
     def _enter(self, resident: Resident, cursor: int) -> None:
         """A run that was just created enters memory. News read since `cursor` could not reach it yet."""
@@ -285,34 +352,35 @@ class Worker:
         moved: list[Resident] = []
         turns: list[Turn] = []
         unmoved: list[Resident] = []
+        take_turn = self._builder.take_turn
         with batch():
             for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
-                turn = self._take_turn(resident, now)
+                try:
+                    turn = take_turn(resident, now)
+                except (KeyboardInterrupt, SystemExit):
+                    self._drop(resident)
+                    raise
+                except BaseException as error:
+                    self._park(resident, error)
+                    continue
                 if turn is None:
                     unmoved.append(resident)
                 else:
                     resident.in_flight = turn
                     moved.append(resident)
                     turns.append(turn)
+            prepared = self._prepare_all(now) if self._newcomers else ()
         if turns:
             self._commit(moved, turns)
+        if prepared:
+            self._create(prepared)
         for resident in unmoved:
             # Nothing new to store: every record the code has seen is durable, so what it asked for may go.
             if resident.is_current:
                 self._let_loose(resident)
                 self._settle(resident)
-        if self.coordinator.has_ready:
+        if self.coordinator.has_ready or self._newcomers:
             self._schedule_pump()
-
-    def _take_turn(self, resident: Resident, now: int) -> Turn | None:
-        try:
-            return self._builder.take_turn(resident, now)
-        except (KeyboardInterrupt, SystemExit):
-            self._drop(resident)
-            raise
-        except BaseException as error:
-            self._park(resident, error)
-            return None
 
     # -- committing ------------------------------------------------------------------------------------------------
 
@@ -369,23 +437,26 @@ class Worker:
         resident.in_flight = None
         if self.suspect:
             self._cleared(resident)
-        resident.next_seq = turn.expected_seq + len(turn.entries)
-        if turn.expected_seq <= limits.JOURNAL_RECORDS_WARN < resident.next_seq:
+        before = turn.expected_seq
+        resident.next_seq = after = before + len(turn.entries)
+        if before <= limits.JOURNAL_RECORDS_WARN < after:
             logger.warning(
                 "the journal of run %r has %d records, all of them replayed at every recovery. Time for `continue_as`.",
                 resident.id,
-                resident.next_seq - 1,
+                after - 1,
             )
-        resident.written += [from_row(row) for row in committed.effects]
-        for delivery in committed.deliveries:
-            self.deliver(delivery)
+        if committed is not PLAIN:
+            resident.written += [from_row(row) for row in committed.effects]
+            for delivery in committed.deliveries:
+                self.deliver(delivery)
         if resident.hooks:
             call_retry_hooks(resident)
         if turn.continued is not None:
             self._continue(resident, turn.continued)
         elif turn.status.terminal:
             self._end(resident, turn)
-        self._let_loose(resident)
+        if resident.commands:
+            self._let_loose(resident)
         if committed.spawned:
             self._spawned(turn, committed, cursor)
         self._settle(resident)
@@ -409,20 +480,21 @@ class Worker:
     def _end(self, resident: Resident, turn: Turn) -> None:
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
         resident.commands = []
-        self._drop(resident, from_row(turn.entries[-1].row))
+        self._drop(resident, resident.last or from_row(turn.entries[-1].row))
 
     def _let_loose(self, resident: Resident) -> None:
         """Carry out what the code asked for: everything it has seen is durable."""
         commands, resident.commands = resident.commands, []
         for command in commands:
+            if type(command) is RunStep:
+                self._steps.start(resident, command.operation)
+                continue
             match command:
-                case RunStep(operation):
-                    self._steps.start(resident, operation)
                 case CancelStep(location):
                     self._steps.cancel(resident, location)
                 case Log() | Warn():
                     self._say(resident, [command])
-                case StartChild() | SendItem() | Mark():
+                case _:
                     raise AssertionError("effects belong to the turn")
 
     def _say(self, resident: Resident, commands: Sequence[Command]) -> None:
@@ -436,18 +508,15 @@ class Worker:
         """After a turn: go on if there is more, else wait."""
         if not resident.is_current:
             return
-        run = resident.run
+        run, inbox = resident.run, resident.inbox
         deadline = run.pending.next_deadline()
-        if deadline is None and resident.attempts and not (resident.written or resident.outcomes):
-            inbox = resident.inbox
-            if not inbox.others and not inbox.events:  # the common case: steps run, nothing else is going on
-                self._deadlines.set(resident.key, None)
-                return
+        more = resident.written or resident.outcomes or inbox.others
+        if deadline is None and resident.attempts and not more and not inbox.events:
+            self._deadlines.set(resident.key, None)  # the common case: steps run, nothing else is going on
+            return
         now = self._clock.now()
-        more = (
-            resident.written or resident.outcomes or resident.inbox.others or (deadline is not None and deadline <= now)
-        )
-        if more or resident.inbox.match(run.pending.receives.values()) is not None:
+        due = deadline is not None and deadline <= now
+        if more or due or inbox.match(run.pending.receives.values()) is not None:
             self.coordinator.mark_ready(resident)
             return
         self._deadlines.set(resident.key, deadline)
@@ -544,14 +613,27 @@ class Worker:
             waited += 0.01
         self._closed = True
         self._deadlines.close()
+        self._turn_away()
         for resident in self.coordinator:
             self._drop(resident)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=max(grace, 0.5))
 
+    def _turn_away(self) -> None:
+        """Whoever wanted to start a run in the last moment is told that nothing came of it."""
+        newcomers, self._newcomers = self._newcomers, []
+        for newcomer in newcomers:
+            if not newcomer.answer.done():
+                newcomer.answer.set_exception(
+                    EngineNotOpen(f"the engine was closed before run {newcomer.id!r} started.")
+                )
+
     def abandon(self) -> None:
         """Forget everything at once, as a crash would; nothing more is written."""
         self._closed = True
+        self._turn_away()
+        for one in itertools.chain.from_iterable(self._creating):
+            one.resident.run.close()
         self._deadlines.close()
         self._steps.accepting = False
         for resident in self.coordinator:

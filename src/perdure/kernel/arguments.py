@@ -44,10 +44,7 @@ class ArgumentsCodec:
         kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
         positional = [p for p in self._parameters.values() if p.kind in kinds]
         self._positional = tuple(positional)
-        #: What comes before each value in the JSON of a plain call: `{"order_id":`, `,"cents":`.
-        self._openings = tuple(
-            (b"," if index else b"{") + _encode_json(p.name) + b":" for index, p in enumerate(positional)
-        )
+        self._names = tuple(p.name for p in positional)
         self._scalars = tuple(self._codecs[p.name].scalars for p in positional)
         self._count_max = len(positional)
         self._count_min = self._least(positional)
@@ -78,13 +75,12 @@ class ArgumentsCodec:
     def _encode_scalars(self, args: tuple[Any, ...]) -> bytes | None:
         """A few positional scalars in one call of msgspec; None when it takes more than that."""
         kinds = tuple(map(type, args))
-        if not self._all_scalar(kinds):
+        if not (self._known.get(kinds) or self._all_scalar(kinds)):
             return None
         try:
-            parts = [part for pair in zip(self._openings, map(_encode_json, args), strict=False) for part in pair]
+            data = _encode_json(dict(zip(self._names, args, strict=False)))
         except ValueError:  # a lone surrogate, or more digits than CPython prints
             return None
-        data = b"".join([*parts, b"}"]) if parts else b"{}"
         # NaN has become null: the long way tags it.
         return None if float in kinds and b"null" in data else data
 
@@ -189,6 +185,8 @@ class ArgumentsCodec:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: bytes
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the function must see them: what a replay will decode from `data`."""
-        if not kwargs and self._all_scalar(tuple(map(type, args))):
-            return args, {}
+        if not kwargs:
+            kinds = tuple(map(type, args))
+            if self._known.get(kinds) or self._all_scalar(kinds):
+                return args, {}
         return self.decode(data)

@@ -10,8 +10,10 @@ Values inside bodies are `msgspec.Raw`: the JSON that `kernel.codec` made, embed
 
 from __future__ import annotations
 
-import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
+from zlib import crc32
 
 import msgspec
 from msgspec import Raw
@@ -240,21 +242,25 @@ class Row(NamedTuple):
     check: int
 
 
-_encoder = msgspec.json.Encoder()
+#: What `Record(...)` and `Row(...)` do, without the Python function that a named tuple has for it. One of each is made
+#: for every record.
+new_record: Callable[[tuple[int, int, str, Body]], Record] = partial(tuple.__new__, Record)
+_new_row: Callable[[tuple[int, int, str, str, bytes, int]], Row] = partial(tuple.__new__, Row)
+
+_encode = msgspec.json.Encoder().encode
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {body.kind: msgspec.json.Decoder(body) for body in BODIES}
 
 
 def _checksum(seq: int, at: int, kind: str, location: str, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
+    return crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
 
 
 def to_row(record: Record) -> Row:
     """Encode a record for a store."""
     seq, at, location, body = record
-    data = _encoder.encode(body)
+    data = _encode(body)
     kind = body.kind
-    # What Row(...) does, without its Python-level __new__: one is made for every record.
-    return tuple.__new__(Row, (seq, at, kind, location, data, _checksum(seq, at, kind, location, data)))
+    return _new_row((seq, at, kind, location, data, _checksum(seq, at, kind, location, data)))
 
 
 def from_row(row: Row) -> Record:
@@ -278,4 +284,4 @@ def from_row(row: Row) -> Record:
         body = decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise CorruptRecord(f"record {seq} ({kind} at {location!r}) cannot be decoded: {error}.") from None
-    return Record(seq, at, location, body)
+    return new_record((seq, at, location, body))

@@ -5,8 +5,8 @@ inside a host task (newer Pythons allow one current task per thread). What it ca
 (sockets, executors, subprocesses, signals) raises `Forbidden` and names the way out.
 
 Two sources of disorder in asyncio are closed here:
-- tasks and futures live in sets, whose order follows their hash, which is their address. Ours hash to their
-  creation number (offset by the run's seed, so that runs do not collide in asyncio's global registries).
+- tasks and futures live in sets, whose order follows their hash, which is their address. Ours hash to a number that
+  is the same on every replay (offset by the run's seed, so that runs do not collide in asyncio's global registries).
 - `as_completed` builds its tasks from a set of coroutines. See `_as_completed_in_order`.
 """
 
@@ -18,9 +18,11 @@ import math
 import sys
 from asyncio import events, tasks
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import CodeType
 from typing import Any, NoReturn, Protocol, TypeVar
+
+import msgspec
 
 from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
@@ -45,25 +47,29 @@ class LoopOwner(Protocol):
 
 
 class RunFuture(asyncio.Future[Any]):
-    """A future that hashes to its creation number. With an `operation`, cancelling it tells the run that nobody
-    waits for that any more."""
+    """A future that hashes to a number of its own, given at first use. With an `operation`, cancelling it tells the run
+    that nobody waits for that any more. Made with `RunFuture(loop=loop)`: without an `__init__` here, because one is
+    made for every step."""
 
     __slots__ = ("_number", "operation")
-
-    def __init__(self, loop: RunLoop, operation: Operation | None = None) -> None:
-        self._number = loop.next_number()
-        self.operation = operation
-        super().__init__(loop=loop)
+    _number: int
+    operation: Operation | None
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            loop: Any = self.get_loop()
+            self._number = number = int(loop.next_number())
+            return number
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)
-        if cancelled and self.operation is not None:
+        operation: Operation | None = getattr(self, "operation", None)
+        if cancelled and operation is not None:
             loop: Any = self.get_loop()
             if loop.owner is not None:
-                loop.owner.give_up(self.operation)
+                loop.owner.give_up(operation)
         return cancelled
 
 
@@ -82,25 +88,25 @@ class RunTask(asyncio.Task[Any]):
         return self._number
 
 
-class RunCallback(asyncio.Handle):
-    """A handle that skips what only matters in debug mode: one is made for every callback."""
+class RunCallback(msgspec.Struct, eq=False):
+    """What `call_soon` returns: an `asyncio.Handle` in all but its class, which is slow to make, and one is made for
+    every callback. The names of the fields are those that a `TimerHandle` has, so that `drain` need not tell them
+    apart."""
 
-    __slots__ = ()
+    _callback: Any
+    _args: Any
+    _context: contextvars.Context
+    _cancelled: bool = False
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        loop: RunLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback: Any = callback
-        self._args: Any = args
-        self._loop: Any = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def get_context(self) -> contextvars.Context:
+        return self._context
 
 
 class RunTimer(asyncio.TimerHandle):
@@ -157,12 +163,18 @@ _TIMER_NAMES = {
 }
 
 
+#: `asyncio.current_task`, which is written in Python before 3.12; every operation asks.
+_current_task: Callable[[Any], Any] = (
+    getattr(tasks, "_current_tasks").get if sys.version_info < (3, 12) else asyncio.current_task  # noqa: B009
+)
+
+
 class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
     def __init__(self, owner: LoopOwner | None, seed: int) -> None:
         self.owner: LoopOwner | None = owner
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[Any] = deque()  # of RunCallback and RunTimer
         self._numbers = (seed & 0xFFFF_FFFF) << 20
         self.now = 0
         self.root = Branch()
@@ -182,14 +194,15 @@ class RunLoop(asyncio.AbstractEventLoop):
         if not self._ready:
             return
         running = events._get_running_loop()
-        if type(running) is not RunLoop:
+        if running is self:
+            self._drain()
+        elif type(running) is RunLoop:
+            # Inside the turns of a batch, or of a replay: whoever entered puts the host back.
+            events._set_running_loop(self)
+            self._drain()
+        else:
             with entered(self):
                 self._drain()
-            return
-        # Inside the turns of a batch, of a replay, or of this very loop: whoever entered puts the host back.
-        if running is not self:
-            events._set_running_loop(self)
-        self._drain()
 
     def _drain(self) -> None:
         ready = self._ready
@@ -199,7 +212,12 @@ class RunLoop(asyncio.AbstractEventLoop):
             while ready and not self.stopped:
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (KeyboardInterrupt, SystemExit):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"exception": error})
                 budget -= 1
                 if not budget:
                     raise Spinning(
@@ -228,8 +246,8 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def branch(self) -> Branch:
         """The branch of the task that is running now."""
-        task = asyncio.current_task(self)
-        return task.branch if isinstance(task, RunTask) else self.root
+        task = _current_task(self)
+        return task.branch if type(task) is RunTask else self.root
 
     def unfinished_tasks(self) -> list[RunTask]:
         """Tasks still running, in the order of their creation."""
@@ -243,9 +261,9 @@ class RunLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = RunCallback(callback, args, self, context)
+        handle = RunCallback(callback, args, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)
-        return handle
+        return handle  # type: ignore[return-value]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any,
@@ -277,7 +295,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             self.owner.withdraw(timer.operation)
 
     def create_future(self) -> asyncio.Future[Any]:
-        return RunFuture(self)
+        return RunFuture(loop=self)
 
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None,

@@ -88,7 +88,14 @@ class StepOperation(Operation):
         self, location: str, number: int, asked_at: int, site: str, spec: StepSpec,
         args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes,
     ) -> None:  # fmt: skip
-        super().__init__(location, number, asked_at, site)
+        # What super().__init__ does, written out: steps are what workflows are made of.
+        self.location = location
+        self.number = number
+        self.asked_at = asked_at
+        self.site = site
+        self.settled = False
+        self.future = None
+        self.digest = zlib.crc32(location.encode(), self._kind_digest)
         self.spec = spec
         self.args = args
         self.kwargs = kwargs
@@ -223,15 +230,25 @@ def detail_of(operation: Operation) -> str:
             return ""
 
 
+def _waiting(operation: Operation) -> Waiting:
+    if type(operation) is StepOperation and not operation.attempts:  # the usual case, without any calls
+        return Waiting("step", operation.location, operation.asked_at, None, operation.site)
+    return Waiting(
+        operation.kind,
+        operation.location,
+        operation.asked_at,
+        operation.deadline(),
+        operation.site,
+        detail_of(operation),
+    )
+
+
 def encode_frontier(
     seq: int, count: int, digest: int, operations: Iterable[Operation], timers: Iterable[TimerOperation]
 ) -> bytes:
-    shown = tuple(
-        [
-            Waiting(o.kind, o.location, o.asked_at, o.deadline(), o.site, detail_of(o))
-            for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)
-        ]
-    )
+    if not count:
+        return _frontier_encoder.encode(Frontier(seq, 0, digest))
+    shown = tuple([_waiting(o) for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)])
     if count <= limits.FRONTIER_OPERATIONS_MAX:
         return _frontier_encoder.encode(Frontier(seq, count, digest, shown))
     deadlines = {timer.location: timer.at for timer in islice(timers, limits.FRONTIER_DEADLINES_MAX)}

@@ -47,6 +47,8 @@ class Pending:
     def add(self, operation: Operation) -> None:
         self._operations[operation.location] = operation
         self.digest += operation.digest
+        if type(operation) is StepOperation:
+            return
         if isinstance(operation, TimerOperation):
             self.timers[operation.location] = operation
             heapq.heappush(self._timer_heap, (operation.at, operation.number, operation))
@@ -61,6 +63,8 @@ class Pending:
         location = operation.location
         del self._operations[location]
         self.digest -= operation.digest
+        if type(operation) is StepOperation:
+            return
         if isinstance(operation, TimerOperation):
             del self.timers[location]
         elif isinstance(operation, ReceiveOperation):
@@ -77,6 +81,8 @@ class Pending:
 
     def next_deadline(self) -> int | None:
         """The earliest moment at which time alone gives the run something to do."""
+        if not self.backoffs and not self.timers:
+            return None
         timer, backoff = self._first_timer(), self._first_backoff()
         if timer is None or backoff is None:
             return timer.at if timer is not None else backoff.next_at if backoff is not None else None

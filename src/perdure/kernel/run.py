@@ -130,16 +130,30 @@ class Run:
 
     def deliver(self, record: Record) -> list[Command]:
         """Hand over one record, run until idle, return the commands asked for since the last call."""
-        seq, at, _, body = record
+        seq, at, location, body = record
         self.last_seq = seq
-        if self.loop is not None and at > self.loop.now:
-            self.loop.now = at
-        match body:
-            case journal.StepDone():
-                step = self._settle(record, StepOperation)
+        loop = self.loop
+        if loop is not None and at > loop.now:
+            loop.now = at
+        if type(body) is journal.StepDone:  # before all others: most records are
+            step = self.pending.get(location)
+            if type(step) is not StepOperation:
+                raise record_mismatch(self.id, record, self._unexplained())
+            self.pending.remove(step)
+            if self.replaying:
                 self._check_arguments(step, body.digest)
-                value = step.spec.result.decode(body.value, step.spec.what)
-                step.take_future().set_result(value)
+            spec = step.spec
+            step.take_future().set_result(spec.result.decode(body.value, spec.what))
+        else:
+            self._hand_over(record)
+        self._run_until_idle()
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _hand_over(self, record: Record) -> None:
+        """Any record but a step's result."""
+        body = record.body
+        match body:
             case journal.TimerFired():
                 self._settle(record, TimerOperation).fire()
             case journal.EventReceived():
@@ -150,13 +164,15 @@ class Run:
                 receive.take_future().set_result(event.codec.decode(body.value, f"the recorded event {body.type!r}"))
             case journal.StepRetry():
                 step = self._expect(record, StepOperation)
-                self._check_arguments(step, body.digest)
+                if self.replaying:
+                    self._check_arguments(step, body.digest)
                 step.attempts = body.attempt
                 step.next_at = body.next_at
                 self.pending.back_off(step)
             case journal.StepFailed():
                 step = self._settle(record, StepOperation)
-                self._check_arguments(step, body.digest)
+                if self.replaying:
+                    self._check_arguments(step, body.digest)
                 step.take_future().set_exception(decode_error(body.error))
             case journal.ChildStarted():
                 self._child_started(record, body)
@@ -189,8 +205,6 @@ class Run:
                     raise record_mismatch(self.id, record, self._unexplained())
             case _:  # a new kind of body must say here what it does to a run
                 raise AssertionError(f"no delivery for {type(body).__name__}")
-        self._run_until_idle()
-        return self.take_commands()
 
     def replay(self, records: Sequence[Record], frontier: Frontier | None) -> list[Command]:
         """Rebuild the run. Returns the commands still to be carried out; those already answered are left out.
@@ -236,6 +250,7 @@ class Run:
         raise frontier_mismatch(self.id, frontier, asked, ended=self.outcome is not None)
 
     def take_commands(self) -> list[Command]:
+        """What was asked for outside of `deliver`: by code that was closed."""
         commands, self._commands = self._commands, []
         return commands
 
@@ -288,12 +303,17 @@ class Run:
     def ask_step(
         self, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, name: str, site: str
     ) -> RunFuture:
-        if self._is_ending():
-            return RunFuture(self.loop)
-        step = StepOperation(self._locate(name), self._count(), self.loop.now, site, spec, args, kwargs, data)
+        loop = self.loop
+        if (self.outcome is not None or self.closed) and self._is_ending():
+            return RunFuture(loop=loop)
+        self._operations += 1
+        step = StepOperation(loop.branch().locate(name), self._operations, loop.now, site, spec, args, kwargs, data)
         if not self.replaying:
             self._commands.append(RunStep(step))
-        return self._wait_for(step)
+        future = step.future = RunFuture(loop=loop)
+        future.operation = step
+        self.pending.add(step)
+        return future
 
     def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = 2) -> TimerOperation:
         if self.outcome is not None or self.closed:
@@ -309,7 +329,7 @@ class Run:
 
     def ask_receive(self, types: EventTypes, name: str, site: str) -> tuple[ReceiveOperation, RunFuture]:
         if self._is_ending():
-            return _never(ReceiveOperation(name, 0, 0, site, types)), RunFuture(self.loop)
+            return _never(ReceiveOperation(name, 0, 0, site, types)), RunFuture(loop=self.loop)
         receive = ReceiveOperation(self._locate(name), self._count(), self.now, site, types)
         return receive, self._wait_for(receive)
 
@@ -318,14 +338,15 @@ class Run:
     ) -> ChildOperation:
         if self._is_ending():
             late = _never(ChildOperation(spec.name, 0, 0, site, spec, "", data, detached))
-            late.started = late.future = RunFuture(self.loop)
+            late.started = late.future = RunFuture(loop=self.loop)
             return late
         location = self._locate(spec.name)
         if child_id is None:
             child_id = self._child_id(location)
         child = ChildOperation(location, self._count(), self.now, site, spec, child_id, data, detached)
-        child.started = RunFuture(self.loop)
-        child.future = RunFuture(self.loop, child)
+        child.started = RunFuture(loop=self.loop)
+        child.future = RunFuture(loop=self.loop)
+        child.future.operation = child
         self.pending.add(child)
         if not self.replaying:
             self._commands.append(StartChild(child))
@@ -342,7 +363,7 @@ class Run:
         site: str,
     ) -> RunFuture:
         if self._is_ending():
-            return RunFuture(self.loop)
+            return RunFuture(loop=self.loop)
         send = SendOperation(self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel)
         if not self.replaying:
             self._commands.append(SendItem(send))
@@ -358,7 +379,7 @@ class Run:
                 location, self._count(), self.now, site, child.child_id, "cancel",
                 f"its parent {self.id!r} was cancelled".encode(), None, True,
             )  # fmt: skip
-            send.future = RunFuture(self.loop)
+            send.future = RunFuture(loop=self.loop)
             send.awaited = False
             if location not in self.pending:
                 self.pending.add(send)
@@ -425,7 +446,8 @@ class Run:
         return self._operations
 
     def _wait_for(self, operation: Operation) -> RunFuture:
-        future = operation.future = RunFuture(self.loop, operation)
+        future = operation.future = RunFuture(loop=self.loop)
+        future.operation = operation
         self.pending.add(operation)
         return future
 
@@ -462,7 +484,7 @@ class Run:
         return unexplained or list(self.pending)
 
     def _check_arguments(self, step: StepOperation, recorded: int) -> None:
-        if not self.replaying or self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
+        if self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
             return
         message = (
             f"step {step.location!r} of run {self.id!r} was recorded with other arguments than the code gives now "
@@ -552,18 +574,19 @@ class Run:
     def _run_until_idle(self) -> None:
         if self.outcome is None:
             self.loop.drain()
-        if self.outcome is None and self._main is not None and self._main.done():
+        if self.outcome is not None:
+            if not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
+                self._wind_up(cancel_tasks=False)
+        elif self._main is not None and self._main.done():
             self._finish(self._main)
-        elif self.outcome is not None and not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
-            self._wind_up(cancel_tasks=False)
-        elif self.outcome is None and not self.pending:
+        elif not self.pending:
             raise Stuck(
                 f"run {self.id!r} waits for something that perdure does not know, so nothing could ever wake it: "
                 f"{self._where()}. Wait for a step, a sleep, an event or a child instead."
             )
 
     def _finish(self, main: RunTask) -> None:
-        abandoned = self._wind_up(cancel_tasks=True, main=main)
+        abandoned = self._wind_up(cancel_tasks=True, main=main) if self.pending or len(self.loop._tasks) > 1 else ()
         if main.cancelled():
             error: BaseException | None = asyncio.CancelledError("workflow code raised CancelledError by itself")
         else:

@@ -30,7 +30,13 @@ def _label(frame: FrameType, key: tuple[str, int, int]) -> str:
 
 def caller_site(depth: int = 1) -> str:
     """The nearest frame outside perdure and asyncio, from the caller's caller on."""
-    frame: FrameType | None = sys._getframe(depth + 1)
+    frame = sys._getframe(depth + 1)
+    code = frame.f_code
+    known = _labels.get((code.co_filename, code.co_firstlineno, frame.f_lasti))
+    return known or _search(frame)
+
+
+def _search(frame: FrameType | None) -> str:
     while frame is not None:
         code = frame.f_code
         key = (code.co_filename, code.co_firstlineno, frame.f_lasti)

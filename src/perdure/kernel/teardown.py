@@ -19,6 +19,9 @@ _TRIES_MAX = 100
 
 def close_tasks(loop: RunLoop) -> None:
     """Close every task of a run. The caller has made sure that nothing they still ask for is carried out."""
+    if not loop.unfinished_tasks():  # the usual end: nothing to close
+        loop.close_quietly()
+        return
     loop.stopped = True
     closed: set[RunTask] = set()
     loop.running = True

@@ -173,13 +173,15 @@ def _upcasting(upcast: Callable[[Any], Any], annotation: Any) -> Callable[[bytes
 class ValueCodec(Generic[T]):
     """Encodes and decodes the values of one annotation. Get one from `codec_for`."""
 
-    __slots__ = ("_made", "annotation", "scalars")
+    __slots__ = ("_made", "_read_untagged", "annotation", "scalars")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
         #: Exact types that come back unchanged, so that `fresh` can hand out the value itself.
         self.scalars = scalar_types(annotation)
         self._made: _Typed | None = None
+        #: Decodes what holds no tag, which is nearly everything. Like `_made`, built when it is first needed.
+        self._read_untagged: Callable[[bytes], Any] | None = None
 
     @property
     def _typed(self) -> _Typed:
@@ -204,6 +206,8 @@ class ValueCodec(Generic[T]):
         if type(data) is not bytes:
             data = bytes(data)
         try:
+            if self._read_untagged is not None and b'"$' not in data:
+                return self._read_untagged(data)  # type: ignore[no-any-return]
             return self._read(data)  # type: ignore[no-any-return]
         except Exception as error:
             raise NotDecodable(f"{what} cannot be read back: {_reason(error)}") from None
@@ -286,6 +290,7 @@ class ValueCodec(Generic[T]):
 
     def _read(self, data: bytes) -> Any:
         typed = self._typed
+        self._read_untagged = typed.decode or _decode_json
         if typed.decode is None or not typed.plain:
             if b'"$' in data:
                 return typed.walker.value(_decode_json(data))

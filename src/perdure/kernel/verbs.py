@@ -130,7 +130,7 @@ async def sleep_until(when: datetime, *, name: str = "sleep") -> None:
 async def _sleep_to(run: Run, at: int, name: str) -> None:
     if at <= run.now:
         return
-    future = RunFuture(run.loop)
+    future = RunFuture(loop=run.loop)
 
     def wake() -> None:
         if not future.done():
@@ -343,7 +343,7 @@ async def continue_run_as(spec: WorkflowSpec | None, args: tuple[Any, ...], kwar
 async def continue_run_with(spec: WorkflowSpec, data: bytes) -> NoReturn:
     run = current_run("continue_as")
     run.continue_as(spec, data)
-    await RunFuture(run.loop)
+    await RunFuture(loop=run.loop)
     raise AssertionError("a run went on after continue_as")
 
 

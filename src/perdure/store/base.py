@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -179,6 +180,10 @@ class Entry(NamedTuple):
     effect: Send | Spawn | None = None
 
 
+#: What `Entry(row, effect)` does, without the Python function that a named tuple has for it: one for every record.
+new_entry: Callable[[tuple[Row, Send | Spawn | None]], Entry] = partial(tuple.__new__, Entry)
+
+
 class NextGeneration(Struct, frozen=True, gc=False):
     """`continue_as`: the run goes on under the same id with a fresh journal. Its inbox stays."""
 
@@ -234,6 +239,10 @@ class Committed(Struct, frozen=True, gc=False):
     repeated: bool = False
 
 
+#: The answer to a turn without effects on others: what most turns get.
+PLAIN = Committed()
+
+
 class Rejected(Struct, frozen=True, gc=False):
     """The turn changed nothing, because the sender no longer owns the run or the run has ended."""
 
@@ -241,6 +250,10 @@ class Rejected(Struct, frozen=True, gc=False):
 
 
 CommitResult: TypeAlias = Committed | Rejected
+
+
+#: A run to be created and its first turn, if it was taken already.
+Creation: TypeAlias = tuple[NewRun, Turn | None]
 
 
 class Created(Struct, frozen=True, gc=False):
@@ -335,6 +348,10 @@ class Store(Protocol):
 
         With `new.owner` set the run belongs to that worker at epoch 1; otherwise it is pending.
         """
+        ...
+
+    def create_all(self, creations: Sequence[Creation]) -> Awaitable[Sequence[Created | Existing]]:
+        """`create` for many runs at once, one result each, in order."""
         ...
 
     async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:

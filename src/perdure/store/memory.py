@@ -24,6 +24,7 @@ from perdure.store.base import (
     CommitResult,
     Committed,
     Created,
+    Creation,
     Delivery,
     Entry,
     Existing,
@@ -152,13 +153,22 @@ class MemoryStore:
     # -- clients -----------------------------------------------------------------------------------------
 
     async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
+        created = self._create(new, turn)
+        self._hint()
+        return created
+
+    async def create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
+        created = [self._create(new, turn) for new, turn in creations]
+        self._hint()
+        return created
+
+    def _create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
         if turn is not None:
             refusals.check_first_turn(turn)
         if (existing := self._by_id.get(new.id)) is not None:
             return Existing(row=existing.row())
         run = self._insert(new, new.parent)
         committed = self._accept(run, turn) if turn is not None else None
-        self._hint()
         return Created(key=run.key, epoch=1 if new.owner is not None else 0, committed=committed)
 
     async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:

@@ -23,9 +23,13 @@ def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
     )
 
 
+#: Epoch, generation and record at which the first turn of every run starts.
+FIRST_POSITION = (1, 1, 2)
+
+
 def check_first_turn(turn: Turn) -> None:
     """The turn that comes with `create` starts where every run starts. Raises before anything is written."""
-    if (turn.epoch, turn.generation, turn.expected_seq) != (1, 1, 2):
+    if (turn.epoch, turn.generation, turn.expected_seq) != FIRST_POSITION:
         raise BadArgument(
             "the first turn of a run has epoch 1, generation 1 and starts at record 2; got "
             f"epoch {turn.epoch}, generation {turn.generation}, record {turn.expected_seq}."

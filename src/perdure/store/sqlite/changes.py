@@ -9,10 +9,12 @@ import msgspec
 from perdure.limits import NEVER
 from perdure.store import items, refusals
 from perdure.store.base import (
+    PLAIN,
     TERMINAL,
     Appended,
     Committed,
     Created,
+    Creation,
     Delivery,
     Existing,
     NewItem,
@@ -23,6 +25,7 @@ from perdure.store.base import (
     Turn,
     WorkerInfo,
 )
+from perdure.store.sqlite.bulk import only_opens
 from perdure.store.sqlite.inbox import (
     Receiver,
     find_open_children,
@@ -33,7 +36,7 @@ from perdure.store.sqlite.inbox import (
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import READY_AT, run_row
 from perdure.store.sqlite.session import Session
-from perdure.store.sqlite.turns import add_run, commit_turn, only_opens
+from perdure.store.sqlite.turns import add_run, commit_turn
 
 # -- clients ---------------------------------------------------------------------------------------------
 
@@ -46,11 +49,15 @@ def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existi
     if key is None:
         return Existing(row=run_row(session.rows(SQL["run_by_id"], (new.id,))[0]))
     if opening is not None:
-        return Created(key=key, epoch=int(new.owner is not None), committed=Committed())
+        return Created(key=key, epoch=int(new.owner is not None), committed=PLAIN)
     committed = None if turn is None else commit_turn(session, key, turn)
     if committed is not None and not isinstance(committed, Committed):
         raise AssertionError(f"a fresh run refused its first turn: {committed.reason}")
     return Created(key=key, epoch=int(new.owner is not None), committed=committed)
+
+
+def create_all(session: Session, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
+    return [create(session, new, turn) for new, turn in creations]
 
 
 def append(session: Session, run_id: str, item: NewItem, pending_max: int) -> Appended:

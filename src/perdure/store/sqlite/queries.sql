@@ -34,6 +34,60 @@ INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check"
 -- What a refused turn is compared with.
 SELECT epoch, generation, next_seq, status FROM runs WHERE key = ?;
 
+-- == bulk: see bulk.py ===================================================================================
+
+-- name: bulk_view
+-- What the trigger below is told: lists of rows as JSON, and how many of them must fit.
+CREATE TEMP VIEW bulk AS
+SELECT NULL AS advanced, NULL AS finished, NULL AS records, NULL AS runs, NULL AS first_records,
+    0 AS advanced_count, 0 AS finished_count;
+
+-- name: bulk_trigger
+-- `advance_run`, `finish_run`, `add_record` and `add_run` for many. Nothing but the fence decides which rows change; if
+-- one does not, nothing does. New runs are added in the order given, so that their keys follow one another.
+CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
+    UPDATE runs SET status = turn.value ->> 0, next_seq = turn.value ->> 1, updated_at = turn.value ->> 2,
+        wake_at = turn.value ->> 3, frontier = CAST(turn.value ->> 4 AS BLOB),
+        custom_status = coalesce(CAST(turn.value ->> 5 AS BLOB), custom_status),
+        state = coalesce(CAST(turn.value ->> 6 AS BLOB), state),
+        recoveries = iif(turn.value ->> 1 > next_seq, 0, recoveries), reason = NULL
+    FROM json_each(NEW.advanced) AS turn
+    WHERE runs.key = turn.value ->> 7 AND epoch = turn.value ->> 8 AND generation = turn.value ->> 9
+        AND next_seq = turn.value ->> 10 AND status IN ('pending', 'running', 'waiting');
+    SELECT RAISE(ABORT, 'a turn does not fit') WHERE changes() <> NEW.advanced_count;
+    UPDATE runs SET status = turn.value ->> 0, next_seq = turn.value ->> 1, updated_at = turn.value ->> 2,
+        finished_at = turn.value ->> 2, wake_at = NULL, owner = NULL, frontier = CAST(turn.value ->> 4 AS BLOB),
+        custom_status = coalesce(CAST(turn.value ->> 5 AS BLOB), custom_status),
+        state = coalesce(CAST(turn.value ->> 6 AS BLOB), state), recoveries = 0, reason = NULL
+    FROM json_each(NEW.finished) AS turn
+    WHERE runs.key = turn.value ->> 7 AND epoch = turn.value ->> 8 AND generation = turn.value ->> 9
+        AND next_seq = turn.value ->> 10 AND status IN ('pending', 'running', 'waiting');
+    SELECT RAISE(ABORT, 'a last turn does not fit') WHERE changes() <> NEW.finished_count;
+    INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
+    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, CAST(value ->> 6 AS BLOB),
+        value ->> 7
+    FROM json_each(NEW.records);
+    INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, next_seq, created_at,
+        updated_at, recoveries, input_digest, cancel_requested, wake_at, frontier, custom_status, state)
+    SELECT value ->> 0, 1, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, 0, 2, value ->> 6,
+        value ->> 6, 0, unhex(value ->> 7), 0, value ->> 8, CAST(value ->> 9 AS BLOB), CAST(value ->> 10 AS BLOB),
+        CAST(value ->> 11 AS BLOB)
+    FROM json_each(NEW.runs) ORDER BY json_each.key;
+    INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
+    SELECT (SELECT key FROM runs WHERE id = NEW.runs ->> '$[0][0]') + json_each.key, 1, value ->> 0, value ->> 1,
+        value ->> 2, value ->> 3, CAST(value ->> 4 AS BLOB), value ->> 5
+    FROM json_each(NEW.first_records);
+END;
+
+-- name: bulk
+-- Everything a group of plain requests changes, in a transaction of its own.
+INSERT INTO bulk (advanced, finished, records, runs, first_records, advanced_count, finished_count)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: key_of_run
+-- Where the new runs begin.
+SELECT key FROM runs WHERE id = ?;
+
 -- == inboxes ============================================================================================
 
 -- name: receiver_by_id
@@ -298,6 +352,10 @@ PRAGMA journal_size_limit = 67108864;
 -- name: refuse_writes
 -- For connections that only read.
 PRAGMA query_only = 1;
+
+-- name: wal_pages
+-- How much is in the WAL and how much of that is in the database: (busy, pages, copied).
+PRAGMA wal_checkpoint(NOOP);
 
 -- name: checkpoint
 -- Copy the WAL into the database, as far as readers allow.

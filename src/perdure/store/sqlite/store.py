@@ -25,6 +25,7 @@ from perdure.store.base import (
     Appended,
     CommitResult,
     Created,
+    Creation,
     Delivery,
     Existing,
     InboxItem,
@@ -181,6 +182,11 @@ class SQLiteStore:
 
     async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
         return await self._write_here(changes.create, new, turn)
+
+    def create_all(self, creations: Sequence[Creation]) -> asyncio.Future[Sequence[Created | Existing]]:
+        if len(creations) <= _SMALL_COMMIT_TURNS:
+            return self._write_here(changes.create_all, creations)
+        return self._write(changes.create_all, creations)
 
     async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:
         return await self._write_here(changes.append, run_id, item, pending_max)

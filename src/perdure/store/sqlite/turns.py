@@ -1,8 +1,9 @@
 """Committing turns: the heart of the store, and its hot path.
 
 A common turn (the run stays open, no effects) is one UPDATE that carries the whole fence in its WHERE, and
-the INSERTs of its records. If the UPDATE hits nothing, the turn is either one that an earlier call made
-durable ("raised but committed", law 6) or one that must be refused.
+the INSERTs of its records. (When many come together, `bulk` does them all at once.) If the UPDATE hits
+nothing, the turn is either one that an earlier call made durable ("raised but committed", law 6) or one that
+must be refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from perdure.kernel.journal import Row
 from perdure.store import refusals
 from perdure.store.base import (
-    TERMINAL,
+    PLAIN,
     CommitResult,
     Committed,
     Delivery,
@@ -37,32 +38,9 @@ _ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item
 _POSITION, _ADD_RUN, _RUN_BY_ID = SQL["position_of_run"], SQL["add_run"], SQL["run_by_id"]
 _PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
 
-_PLAIN = Committed()
-
 
 def commit_turns(session: Session, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-    if len(turns) == 1:
-        return [commit_turn(session, turns[0].key, turns[0])]
-    # The records of plain turns go in together: one call into SQLite instead of one for each.
-    rows: list[tuple[Any, ...]] = []
-    results: list[CommitResult] = []
-    for turn in turns:
-        key = turn.key
-        if turn.consumed or turn.continued is not None or turn.notice is not None or _has_effects(turn):
-            results.append(commit_turn(session, key, turn))
-        elif _update_run(session, key, turn):
-            generation = turn.generation
-            rows += [(key, generation, *entry.row) for entry in turn.entries]
-            results.append(_PLAIN)
-        else:
-            results.append(_recognise(session, key, turn))
-    if rows:
-        session.executemany(_ADD_RECORD, rows)
-    return results
-
-
-def _has_effects(turn: Turn) -> bool:
-    return any(entry.effect is not None for entry in turn.entries)
+    return [commit_turn(session, turn.key, turn) for turn in turns]
 
 
 def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
@@ -82,7 +60,7 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
         execute(_ADD_RECORD, (key, generation, *row))
     else:
         if turn.continued is None and turn.notice is None:
-            return _PLAIN
+            return PLAIN
     return _Effects(session, key, turn).apply()
 
 
@@ -167,11 +145,6 @@ class _Effects:
             key = taken.key
         self._spawned[new.id] = key
         return True
-
-
-def only_opens(turn: Turn) -> bool:
-    """Whether a first turn merely says what the run waits for: then it is part of the new row, not a change of it."""
-    return not turn.entries and turn.status not in TERMINAL and turn.continued is None
 
 
 def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: Turn | None = None) -> RunKey | None:

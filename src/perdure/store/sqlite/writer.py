@@ -22,6 +22,8 @@ import apsw
 
 from perdure.errors import StoreError
 from perdure.limits import SQLITE_BUSY_SECONDS, SQLITE_GROUP_JOBS_MAX
+from perdure.store.sqlite import bulk
+from perdure.store.sqlite.changes import create_all, data_version
 from perdure.store.sqlite.lane import Job, Lane, Outcome
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import (
@@ -33,6 +35,7 @@ from perdure.store.sqlite.session import (
     identity,
     log,
 )
+from perdure.store.sqlite.turns import commit_turns
 
 _BEGIN, _COMMIT, _ROLLBACK = SQL["begin"], SQL["commit"], SQL["rollback"]
 
@@ -47,6 +50,8 @@ HERE_STREAK_MAX: Final = 4
 #: Pages in the WAL before they are copied into the database; SQLite's own default. Done by the writer thread,
 #: not within whichever commit happens to reach the number: copying takes tens of milliseconds.
 CHECKPOINT_PAGES: Final = 1_000
+#: Transactions after which to look how many pages there are.
+CHECKPOINT_LOOK_TRANSACTIONS: Final = 32
 #: How often to look whether the file is still the one that was opened. A look costs as much as an INSERT.
 FILE_CHECK_SECONDS: Final = 0.1
 
@@ -69,7 +74,7 @@ class Writer(Lane):
         self._outstanding = 0
         self._here_again_at = 0.0
         self._streak = 0
-        self._checkpoint_due = False
+        self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
         #: Transactions committed, for tests of the group commit and for `watch`.
         self.transactions = 0
 
@@ -102,7 +107,7 @@ class Writer(Lane):
 
     def _try_here(self, job: Job) -> Outcome | None:
         """None: somebody else is using the connection or the file, so the job must queue."""
-        if self._checkpoint_due or not self._using.acquire(blocking=False):
+        if self._until_look <= 0 or not self._using.acquire(blocking=False):
             return None
         try:
             session = self.session
@@ -139,7 +144,9 @@ class Writer(Lane):
     def _outcomes(self, jobs: list[Job]) -> list[Outcome]:
         """One outcome for each job. Raises nothing but `BusyError`, which leaves the choice to the caller."""
         try:
-            return self._transact(jobs)
+            session = self.ready()
+            self._check_file()
+            return self._at_once(session, jobs) or self._transact(session, jobs)
         except apsw.BusyError:
             raise
         except _HalfDone as half:
@@ -151,9 +158,7 @@ class Writer(Lane):
             failure = self._recover(error)
             return [(job, None, failure) for job in jobs]
 
-    def _transact(self, jobs: list[Job]) -> list[Outcome]:
-        session = self.ready()
-        self._check_file()
+    def _transact(self, session: Session, jobs: list[Job]) -> list[Outcome]:
         session.execute(_BEGIN)
         outcomes: list[Outcome] = []
         total_changes = session.total_changes
@@ -169,26 +174,56 @@ class Writer(Lane):
                     raise _HalfDone from error
                 outcomes.append((job, None, error))
         session.execute(_COMMIT)
-        self.transactions += 1
+        self._count_transaction()
         return outcomes
 
-    def adopt(self, session: Session) -> None:
-        self.session = session
-        session.connection.set_wal_hook(self._wal_grew)
+    def _at_once(self, session: Session, jobs: list[Job]) -> list[Outcome]:
+        """The outcomes of a group that one statement could carry out; nothing was done if there are none."""
+        requests: list[bulk.Request] = []
+        for job in jobs:
+            if job.function is commit_turns:
+                requests.append((job.arguments[0], ()))
+            elif job.function is create_all:
+                requests.append(((), job.arguments[0]))
+            elif job.function is data_version:  # often among them, and it changes nothing
+                requests.append(((), ()))
+            else:
+                return []
+        answers = bulk.commit_all(session, requests)
+        if answers is None:
+            return []
+        self._count_transaction()
+        return [
+            (job, data_version(session) if job.function is data_version else answer, None)
+            for job, answer in zip(jobs, answers, strict=True)
+        ]
 
-    def _wal_grew(self, connection: apsw.Connection, database: str, pages: int) -> int:
-        """Called by SQLite at the end of each commit, in place of its own checkpointing."""
-        if pages >= CHECKPOINT_PAGES:
-            self._checkpoint_due = True
-        return apsw.SQLITE_OK
+    def _count_transaction(self) -> None:
+        self.transactions += 1
+        self._until_look -= 1
+
+    def adopt(self, session: Session) -> None:
+        # Checkpoints are made by `after_round`, not within whichever commit happens to fill the WAL. And not by a hook
+        # at the end of each commit either: that would need the interpreter.
+        session.connection.wal_autocheckpoint(0)
+        bulk.prepare(session)
+        self.session = session
 
     def after_round(self) -> None:
         """Copy the WAL into the database when it has grown. A failure here loses nothing: the WAL stays."""
-        if not self._checkpoint_due:
+        if self._until_look > 0:
             return
         with self._using:
-            self._checkpoint_due = False
-            self._checkpoint(SQL["checkpoint"])
+            self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
+            if self.session is not None and self._pages_to_copy(self.session) >= CHECKPOINT_PAGES:
+                self._checkpoint(SQL["checkpoint"])
+
+    def _pages_to_copy(self, session: Session) -> int:
+        try:
+            found = session.row(SQL["wal_pages"])
+        except apsw.Error:
+            return 0
+        return 0 if found is None else found[1] - found[2]
 
     def finish(self) -> None:
         """Leave one tidy file, if that needs no waiting."""
