@@ -43,17 +43,20 @@ class Step(Generic[P, R]):
 
     @functools.cached_property
     def spec(self) -> StepSpec:
+        settings, policy = self.settings, self.settings.policy
+        timeouts = policy.timeout is not None or policy.total_timeout is not None
         return StepSpec(
             name=self.name,
             function=self.function,
             is_async=self.is_async,
-            policy=self.settings.policy,
+            policy=policy,
             arguments=self._shape.arguments(),
             result=self._shape.result(),
             what=f"the result of step {self.name!r}",
-            concurrency=self.settings.concurrency,
-            isolation=self.settings.isolation,
-            on_retry=self.settings.on_retry,
+            concurrency=settings.concurrency,
+            isolation=settings.isolation,
+            on_retry=settings.on_retry,
+            is_bare=self.is_async and settings.isolation == "none" and not timeouts,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:

@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import uuid
+from asyncio import events
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -208,19 +209,21 @@ class Engine:
             self._recovery.hint()
 
     def _checked(self) -> Client:
+        client = self._client
+        if client is not None and events._get_running_loop() is self._loop and os.getpid() == self._pid:
+            return client
         if running_run() is not None:
             raise Forbidden(
                 "workflow code called the engine. Use the verbs instead: send, start_child, cancel from `perdure`, "
                 "or call the engine in a step."
             )
-        client = self._client
         if os.getpid() != self._pid:
             raise EngineNotOpen("this engine belongs to the process that was forked. Open one in this process.")
         if client is None:
             state = "closed" if self._closing else "not open yet"
             raise EngineNotOpen(f"the engine is {state}. Use it inside `async with Engine(...) as engine:`.")
         self._check_loop()
-        return client
+        return client  # not reached: one of the checks above has raised
 
     def _check_loop(self) -> None:
         try:

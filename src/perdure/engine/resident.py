@@ -93,9 +93,9 @@ class Resident:
     """Changed only by the coordinator, the turn builder and the step runner."""
 
     __slots__ = (
-        "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "is_current", "key", "last", "next_seq",
-        "outcomes", "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status",
-        "saved_wake", "written",
+        "attempts", "commands", "epoch", "following", "hooks", "in_flight", "inbox", "is_current", "key", "last",
+        "next_seq", "outcomes", "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state",
+        "saved_status", "saved_wake", "written",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +115,8 @@ class Resident:
         self.attempts: dict[str, Attempt] = {}
         #: Asked for by the code, to be carried out when the turn in the making is durable.
         self.commands: list[Command] = []
+        #: The one step to start when the turn in flight is durable, if that is all there is to do then.
+        self.following: StepOperation | None = None
         #: Failed attempts whose `on_retry` hook is to be called when they are durable.
         self.hooks: list[Outcome] = []
         #: The turn being committed. Until it is answered the run gets nothing new.

@@ -16,6 +16,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
+from zlib import crc32
 
 from msgspec import Raw
 
@@ -245,29 +246,28 @@ class StepRunner:
         """The attempt, about to run; for async code without timeouts just the step's own coroutine."""
         operation = attempt.operation
         spec = operation.spec
-        if spec.is_async and spec.isolation == "none":
-            policy = spec.policy
-            if policy.timeout is None and policy.total_timeout is None:
-                # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the
-                # change live and miss it on replay.
-                args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
-                return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
-        return self._limited(attempt)
+        if not spec.is_bare:
+            return self._limited(attempt)
+        # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the change live
+        # and miss it on replay.
+        args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+        return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def _returned(self, attempt: Attempt, value: Any) -> None:
         """The step's code came to its end."""
         operation = attempt.operation
         spec = operation.spec
         try:
-            data = spec.result.encode(value, spec.what)
+            value = spec.result.encode(value, spec.what)
         except (KeyboardInterrupt, SystemExit):
             self._leave(attempt)
             raise
         except BaseException as error:
             self._over(attempt, self._failure(attempt, error))
             return
-        args, digest = _recorded_arguments(operation)
-        self._over(attempt, journal.StepDone(Raw(data), attempt.number, args, digest, operation.site))
+        data = operation.data
+        args = Raw(data) if len(data) <= limits.RECORDED_ARGUMENTS_BYTES_MAX else journal.ABSENT
+        self._over(attempt, journal.StepDone(Raw(value), attempt.number, args, crc32(data), operation.site))
 
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
@@ -277,16 +277,15 @@ class StepRunner:
         self._over(attempt, None if unasked else self._failure(attempt, error))
 
     def _over(self, attempt: Attempt, body: Body | None) -> None:
-        if self._waiting or self._held:
+        operation, resident = attempt.operation, attempt.resident
+        if self._waiting or operation.spec.concurrency is not None:
             self._leave(attempt)
         else:
             self._running -= 1
-            if attempt.operation.spec.concurrency is not None:
-                self._running_by_step[attempt.operation.spec.name] -= 1
-        resident, location = attempt.resident, attempt.operation.location
-        if body is not None and not attempt.unwanted and resident.attempts.get(location) is attempt:
-            del resident.attempts[location]
-            resident.outcomes.append(Outcome(attempt.operation, body, self._clock.now()))
+        attempts, location = resident.attempts, operation.location
+        if body is not None and not attempt.unwanted and attempts.get(location) is attempt:
+            del attempts[location]
+            resident.outcomes.append(Outcome(operation, body, self._clock.now()))
             self._finished(resident)
 
     async def _limited(self, attempt: Attempt) -> Any:

@@ -406,6 +406,18 @@ class Worker:
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
             if not resident.is_current:
                 continue
+            following = resident.following
+            if following is not None:
+                resident.following = None
+                if result is PLAIN and not self.suspect:  # `_after_commit`, when there is nothing more to it than this
+                    resident.in_flight = None
+                    resident.next_seq = turn.expected_seq + 1
+                    resident.commands.clear()
+                    self._steps.start(resident, following)
+                    inbox = resident.inbox
+                    if inbox.others or inbox.events:
+                        self._settle(resident)
+                    continue
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)

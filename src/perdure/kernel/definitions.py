@@ -27,6 +27,8 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
     #: "none": in this process; "process": in one of its own.
     isolation: str = "none"
     on_retry: Callable[[Any], None] | None = None
+    #: Whether its coroutine can be run as it is: async, in this process, without timeouts.
+    is_bare: bool = False
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -191,21 +191,17 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def drain(self) -> None:
         """Run callbacks until none is ready. Raises `Spinning` if that never happens."""
-        if not self._ready:
+        ready = self._ready
+        if not ready:
             return
         running = events._get_running_loop()
-        if running is self:
-            self._drain()
-        elif type(running) is RunLoop:
+        if running is not self:
+            if type(running) is not RunLoop:
+                with entered(self):
+                    self.drain()
+                return
             # Inside the turns of a batch, or of a replay: whoever entered puts the host back.
             events._set_running_loop(self)
-            self._drain()
-        else:
-            with entered(self):
-                self._drain()
-
-    def _drain(self) -> None:
-        ready = self._ready
         budget = limits.TURN_CALLBACKS_MAX
         self.running = True
         try:
@@ -379,7 +375,7 @@ for _name in (
 setattr(RunLoop, "__abstractmethods__", frozenset())  # noqa: B010
 
 
-stop_at(RunLoop._drain.__code__)
+stop_at(RunLoop.drain.__code__)
 
 
 def batch() -> entered:

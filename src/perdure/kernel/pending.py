@@ -70,6 +70,16 @@ class Pending:
         elif isinstance(operation, ReceiveOperation):
             del self.receives[location]
 
+    def take_step(self, location: str) -> StepOperation | None:
+        """`get` and `remove` in one, for a step; None, changing nothing, if no step is pending there."""
+        step = self._operations.get(location)
+        if type(step) is not StepOperation:
+            return None
+        del self._operations[location]
+        self.digest -= step.digest
+        step.settled = True
+        return step
+
     def back_off(self, step: StepOperation) -> None:
         """The step's next attempt is to begin at `step.next_at`."""
         heapq.heappush(self.backoffs, (step.next_at, step.number, step))

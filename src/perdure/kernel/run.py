@@ -136,14 +136,14 @@ class Run:
         if loop is not None and at > loop.now:
             loop.now = at
         if type(body) is journal.StepDone:  # before all others: most records are
-            step = self.pending.get(location)
-            if type(step) is not StepOperation:
+            step = self.pending.take_step(location)
+            if step is None:
                 raise record_mismatch(self.id, record, self._unexplained())
-            self.pending.remove(step)
             if self.replaying:
                 self._check_arguments(step, body.digest)
-            spec = step.spec
-            step.take_future().set_result(spec.result.decode(body.value, spec.what))
+            spec, future = step.spec, step.future
+            step.future = future.operation = None  # see `Operation.take_future`
+            future.set_result(spec.result.decode(body.value, spec.what))
         else:
             self._hand_over(record)
         self._run_until_idle()
@@ -154,6 +154,8 @@ class Run:
         """Any record but a step's result."""
         body = record.body
         match body:
+            case journal.Started():
+                self._start(record, body)
             case journal.TimerFired():
                 self._settle(record, TimerOperation).fire()
             case journal.EventReceived():
@@ -197,8 +199,6 @@ class Run:
                 pass  # looked up when the code asks; see `patched`
             case journal.CancelRequested():
                 self._cancel(body)
-            case journal.Started():
-                self._start(record, body)
             case journal.Continued() | journal.Completed() | journal.Failed() | journal.Cancelled():
                 # Only met when replaying a finished generation: the code must have come to its end as well.
                 if self.outcome is None and not isinstance(body, journal.Cancelled):
