@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import importlib
 import os
-import runpy
 import sys
 from typing import Any
 
@@ -107,6 +106,8 @@ def _main_file() -> str | None:
 
 def _find(job: Job) -> StepSpec:
     if job.main_file is not None:
+        import runpy  # only in the child
+
         namespace: Any = runpy.run_path(job.main_file, run_name=_CHILD_MAIN)
         first, _, rest = job.qualname.partition(".")
         target = namespace[first]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -41,11 +40,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def load_settings(
-    arguments: Mapping[str, Any], environment: Mapping[str, str] | None = None, directory: Path | None = None
+    arguments: Mapping[str, Any], environment: Mapping[str, str] | None = None, directory: str | os.PathLike[str] = ""
 ) -> Settings:
     """Settings from all four places. Unknown names and impossible values raise `BadArgument`."""
     environment = os.environ if environment is None else environment
-    merged: dict[str, Any] = _from_pyproject(directory or Path.cwd())
+    merged: dict[str, Any] = _from_pyproject(os.path.join(directory, "pyproject.toml"))
     for name in Settings.__struct_fields__:
         text = environment.get(f"PERDURE_{name.upper()}")
         if text is not None:
@@ -61,14 +60,13 @@ def load_settings(
         ) from None
 
 
-def _from_pyproject(directory: Path) -> dict[str, Any]:
-    path = directory / "pyproject.toml"
-    if not path.exists():
+def _from_pyproject(path: str) -> dict[str, Any]:
+    if not os.path.exists(path):
         return {}
     import tomllib  # only here: most programs have no such file, and it is slow to import
 
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             section = tomllib.load(file).get("tool", {}).get("perdure", {})
     except (OSError, tomllib.TOMLDecodeError):
         return {}

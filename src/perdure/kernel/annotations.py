@@ -17,13 +17,11 @@ import typing
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from fractions import Fraction
-from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
+from perdure.kernel import rare
 from perdure.kernel.shapes import fields_of, is_pydantic, registered
-from perdure.kernel.tagged import IP_CLASSES
 
 NONE = type(None)
 
@@ -43,9 +41,7 @@ _LEAVES: Final[frozenset[Any]] = frozenset(
         Decimal,
         UUID,
         complex,
-        Fraction,
     }
-    | set(IP_CLASSES.values())
 )
 _LISTS: Final[frozenset[Any]] = frozenset({list, abc.Sequence, abc.MutableSequence, abc.Collection})
 _SETS: Final[frozenset[Any]] = frozenset({set, frozenset, abc.Set, abc.MutableSet})
@@ -155,7 +151,7 @@ class _Surveyor:
                 self.visit(bound[annotation], path, {})
             else:
                 self.result.loose = True
-        elif _hashable(annotation) and annotation in _LEAVES:
+        elif _hashable(annotation) and (annotation in _LEAVES or annotation in rare.leaves()):
             self.result.watch = self.result.watch or annotation in (datetime, time)
         elif (origin := typing.get_origin(annotation)) is not None:
             if not typing.get_args(annotation):
@@ -251,9 +247,9 @@ class _Surveyor:
         elif issubclass(cls, _NATIVE):
             if not issubclass(cls, (str, int, float)):
                 self.open_up()
-        elif not issubclass(cls, PurePath) and not getattr(cls, "_is_protocol", False):
+        elif not rare.is_path(cls) and not getattr(cls, "_is_protocol", False):
             self.refuse(cls, path)
-        elif not issubclass(cls, PurePath):
+        elif not rare.is_path(cls):
             self.open_up()
 
     def visit_hints(self, cls: type, names: set[str] | None, path: str, bound: Mapping[Any, Any]) -> None:

@@ -17,19 +17,17 @@ instances only of classes this process has registered or annotated.
 from __future__ import annotations
 
 import base64
-import ipaddress
 import math
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from fractions import Fraction
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from perdure import limits
+from perdure.kernel import rare
 from perdure.kernel.shapes import (
     HINT,
     Form,
@@ -44,18 +42,6 @@ from perdure.kernel.shapes import (
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
-
-IP_CLASSES: Final[dict[str, Any]] = {
-    cls.__name__: cls
-    for cls in (
-        ipaddress.IPv4Address,
-        ipaddress.IPv6Address,
-        ipaddress.IPv4Network,
-        ipaddress.IPv6Network,
-        ipaddress.IPv4Interface,
-        ipaddress.IPv6Interface,
-    )
-}
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -134,6 +120,8 @@ class Walker:
             for base in kind.__mro__:
                 if base in _SCALARS:
                     return _SCALARS[base](value)
+                if base.__name__ in _RARE and base in rare.classes():
+                    return _RARE[base.__name__](value)
                 if base in _CONTAINERS:
                     return _CONTAINERS[base](self, value, depth)
         raise Refused(f"is {a_thing(kind)}", HINT)
@@ -274,14 +262,17 @@ def _time(value: time) -> Any:
     return {"$time": [iso, 1] if value.fold else iso}
 
 
-def _pure_path(value: PurePath) -> Any:
-    flavour = "windows" if isinstance(value, PureWindowsPath) else "posix"
-    return {"$purepath": [flavour, _text(str(value))]}
+def _path(value: Any) -> Any:
+    text = _text(str(value))
+    if isinstance(value, rare.fetch("pathlib", "Path")):
+        return {"$path": text}
+    windows = isinstance(value, rare.fetch("pathlib", "PureWindowsPath"))
+    return {"$purepath": ["windows" if windows else "posix", text]}
 
 
 def _ip(value: Any) -> Any:
-    name = next(base.__name__ for base in type(value).__mro__ if base.__name__ in IP_CLASSES)
-    return {"$ip": [name, str(value)]}
+    known = rare.loaded("ipaddress")
+    return {"$ip": [next(base.__name__ for base in type(value).__mro__ if base in known), str(value)]}
 
 
 def _plain_int(value: int) -> Any:
@@ -308,11 +299,17 @@ _SCALARS: Final[dict[type, Callable[[Any], Any]]] = {
     time: _time,
     timedelta: lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
     Decimal: lambda value: {"$decimal": Decimal.__str__(value)},
-    Fraction: lambda value: {"$fraction": [_plain_int(value.numerator), _plain_int(value.denominator)]},
     UUID: lambda value: {"$uuid": UUID.__str__(value)},
-    Path: lambda value: {"$path": _text(str(value))},
-    PurePath: _pure_path,
-    **dict.fromkeys(IP_CLASSES.values(), _ip),
+}
+
+# The same for classes of modules that are not imported here: see `rare`.
+_RARE: Final[dict[str, Callable[[Any], Any]]] = {
+    "Fraction": lambda value: {"$fraction": [_plain_int(value.numerator), _plain_int(value.denominator)]},
+    "PurePath": _path,
+    "IPv4Address": _ip,
+    "IPv6Address": _ip,
+    "IPv4Network": _ip,
+    "IPv6Network": _ip,
 }
 
 _CONTAINERS: Final[dict[type, Callable[[Walker, Any, int], Any]]] = {
@@ -346,9 +343,9 @@ def _read_time(body: Any) -> time:
     return time.fromisoformat(iso).replace(fold=fold)
 
 
-def _read_pure_path(body: Any) -> PurePath:
+def _read_pure_path(body: Any) -> Any:
     flavour, text = body
-    return (PureWindowsPath if flavour == "windows" else PurePosixPath)(_read_text(text))
+    return rare.fetch("pathlib", "PureWindowsPath" if flavour == "windows" else "PurePosixPath")(_read_text(text))
 
 
 _COLLECTIONS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -370,9 +367,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$time": _read_time,
     "$timedelta": lambda body: timedelta(body[0], body[1], body[2]),
     "$decimal": Decimal,
-    "$fraction": lambda body: Fraction(_read_int(body[0]), _read_int(body[1])),
+    "$fraction": lambda body: rare.fetch("fractions", "Fraction")(_read_int(body[0]), _read_int(body[1])),
     "$uuid": UUID,
-    "$path": lambda body: Path(_read_text(body)),
+    "$path": lambda body: rare.fetch("pathlib", "Path")(_read_text(body)),
     "$purepath": _read_pure_path,
-    "$ip": lambda body: IP_CLASSES[body[0]](body[1]),
+    "$ip": lambda body: rare.fetch("ipaddress", body[0])(body[1]),
 }

@@ -17,8 +17,6 @@ import math
 import re
 from collections.abc import Callable
 from datetime import datetime, time
-from fractions import Fraction
-from pathlib import PurePath
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -26,9 +24,10 @@ from msgspec import Raw
 
 from perdure import limits
 from perdure.errors import NotDecodable, NotStorable, TooLarge
+from perdure.kernel import rare
 from perdure.kernel.annotations import Survey, is_open, scalar_types, shown, survey
 from perdure.kernel.shapes import Refused, is_pydantic, on_registration, registered
-from perdure.kernel.tagged import IP_CLASSES, Walker
+from perdure.kernel.tagged import Walker
 
 T = TypeVar("T")
 
@@ -41,7 +40,6 @@ _decode_json = msgspec.json.Decoder[Any]().decode
 # -- hooks: types that msgspec does not know -------------------------------------------------------------
 
 _untyped = Walker()
-_AS_TEXT: Final = (complex, PurePath, Fraction, *IP_CLASSES.values())
 
 
 def _encode_hook(value: Any) -> Any:
@@ -51,7 +49,7 @@ def _encode_hook(value: Any) -> Any:
         return _untyped.plain(form.apart(value))
     if is_pydantic(cls):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
-    if isinstance(value, _AS_TEXT):
+    if isinstance(value, (complex, *rare.classes())):
         return str(value)
     bases: tuple[Any, ...] = (str, int, float, bytes)
     for base in bases:  # a subclass: stored as its base (FAULTS E14)
@@ -68,7 +66,7 @@ def _decode_hook(cls: Any, plain: Any) -> Any:
         upcast = form.upcast if form is not None else None
         data = _encode_json(upcast(plain) if upcast is not None else plain)
         return cls.model_validate_json(data)  # type: ignore[attr-defined]
-    if isinstance(cls, type) and issubclass(cls, (*_AS_TEXT, str, int, float)):
+    if isinstance(cls, type) and issubclass(cls, (complex, *rare.classes(), str, int, float)):
         make: Callable[[Any], Any] = cls
         return make(plain)
     raise TypeError(f"{shown(cls)} cannot be read back")
