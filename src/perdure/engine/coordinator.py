@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from perdure.engine.resident import Added, Resident
 from perdure.store.base import InboxItem, RunKey
+
+#: Idle runs looked at to find one to evict that time does not soon give something to do.
+_LOOKED_AT = 64
 
 
 class Coordinator:
@@ -87,21 +91,33 @@ class Coordinator:
             self._ids.discard(resident.id)
             self._idle.pop(resident.key, None)
 
-    def evict(self) -> list[Resident]:
-        """Take the longest idle runs out of memory until the cap holds, as far as idle ones go."""
+    def evict(self, horizon: int) -> list[Resident]:
+        """Take the longest idle runs out of memory until the cap holds, as far as idle ones go. Those that time will
+        give something to do before `horizon` stay if others can go."""
         evicted: list[Resident] = []
         while len(self._residents) > self._residents_max and self._idle:
-            key, _ = self._idle.popitem(last=False)
+            key = next((key for key in islice(self._idle, _LOOKED_AT) if not self._wakes_before(key, horizon)), None)
+            if key is None:
+                key = next(iter(self._idle))
+            del self._idle[key]
             resident = self._residents.pop(key)
             resident.is_current = False
             self._ids.discard(resident.id)
             evicted.append(resident)
         return evicted
 
+    def _wakes_before(self, key: RunKey, horizon: int) -> bool:
+        wake = self._residents[key].saved_wake
+        return wake is not None and wake <= horizon
+
     @property
     def room(self) -> int:
         """How many runs may still be loaded. Idle ones make room."""
         return max(0, self._residents_max - len(self._residents) + len(self._idle))
+
+    def room_before(self, horizon: int) -> int:
+        """The same for runs that are not due before `horizon`: they do not take the place of others like them."""
+        return max(0, self.room - sum(self._wakes_before(key, horizon) for key in self._idle))
 
     def __len__(self) -> int:
         return len(self._residents)

@@ -101,18 +101,22 @@ class Recovery:
             await self._admit_all(await self._store.load([row.key]))
 
     async def _claim(self) -> None:
-        """Claim until nothing is due or memory is full."""
-        while (room := self._worker.coordinator.room) > 0:
-            rows = await self._store.claim(
-                self._worker.id,
-                self._clock.now(),
-                min(room, limits.CLAIM_BATCH_MAX),
-                self._worker.suspects_max,
-                self._worker.unknown_workflows(),
-            )
-            if not rows:
-                return
+        """Claim until nothing is due or memory is full; then, as far as there is room, what will be due before long, so
+        that it is in memory when its time comes."""
+        coordinator = self._worker.coordinator
+        while (room := coordinator.room) > 0:
+            if not await self._claim_due(self._clock.now(), room, self._worker.suspects_max):
+                break
+        while (room := coordinator.room_before(horizon := self._worker.horizon(self._clock.now()))) > 0:
+            if not await self._claim_due(horizon, room, 0):
+                break
+
+    async def _claim_due(self, at: int, room: int, suspects_max: int) -> bool:
+        unknown = self._worker.unknown_workflows()
+        rows = await self._store.claim(self._worker.id, at, min(room, limits.CLAIM_BATCH_MAX), suspects_max, unknown)
+        if rows:
             await self._admit_all(await self._store.load([row.key for row in rows]))
+        return bool(rows)
 
     async def _admit_all(self, loaded: Sequence[Loaded]) -> None:
         """Replay from a plain callback: a run's code must not run inside a task of the host loop (see kernel.loop)."""

@@ -56,6 +56,8 @@ run_logger = logging.getLogger("perdure.run")
 
 #: Runs given a turn in one callback, so that a burst does not keep the host loop from other work.
 _RUNS_PER_PUMP = 500
+#: How far ahead runs are loaded whose time is near, in intervals of the sweep; these vary by a fifth.
+_HORIZON_SWEEPS = 1.5
 
 
 class Newcomer(NamedTuple):
@@ -535,8 +537,12 @@ class Worker:
         if self.suspect and not resident.attempts:
             self._cleared(resident)
         self.coordinator.mark_waiting(resident)
-        for evicted in self.coordinator.evict():
+        for evicted in self.coordinator.evict(self.horizon(now)):
             self._evict(evicted)
+
+    def horizon(self, now: int) -> int:
+        """Whatever is due before this is better kept in memory: the next sweep might come too late to load it."""
+        return now + round(self._settings.sweep_interval * _HORIZON_SWEEPS * 1_000_000)
 
     def _deadline_reached(self, key: RunKey) -> None:
         resident = self.coordinator.find(key)
