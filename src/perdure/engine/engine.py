@@ -18,7 +18,7 @@ from perdure.admin.views import HistoryEntry, RunView
 from perdure.authoring.registry import registry
 from perdure.authoring.workflow import Invocation
 from perdure.engine.client import Client, OnConflict
-from perdure.engine.clock import Clock, SystemClock
+from perdure.engine.clock import Clock, Timekeeper, timekeeper
 from perdure.engine.outages import Outages
 from perdure.engine.recovery import Recovery
 from perdure.engine.settings import Settings, load_settings
@@ -94,7 +94,7 @@ class Engine:
         self._with_worker = worker
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.settings: Settings = load_settings(settings)
-        self._clock: Clock = clock or SystemClock()
+        self._clock: Timekeeper = timekeeper(clock)
         # Draws worker ids, seeds of runs and jitter; nothing here is a secret.
         self._rng = random.Random()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -14,14 +14,14 @@ import random
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Raw
 
 from perdure import limits
 from perdure.authoring.options import FailedAttempt
 from perdure.authoring.step import StepContext, step_context
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.engine.isolation import run_isolated
 from perdure.engine.resident import Outcome, Resident
 from perdure.engine.threads import DaemonThreads
@@ -60,12 +60,15 @@ class Attempt:
             self.task.cancel()
 
 
+StandIn: TypeAlias = Callable[[Attempt, tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any] | None]
+
+
 class StepRunner:
     """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Timekeeper,
         steps_max: int,
         threads: int,
         rng: random.Random,
@@ -86,6 +89,9 @@ class StepRunner:
         self._queue: deque[Attempt] = deque()
         self._server_is_due = False
         self.accepting = True
+        #: For tests: what to call in the place of a step's code (None: the code itself), and whether retries wait.
+        self.stand_in: StandIn | None = None
+        self.delays = True
 
     def start(self, resident: Resident, operation: StepOperation) -> None:
         """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
@@ -263,12 +269,14 @@ class StepRunner:
         # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the
         # change live and miss it on replay.
         args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+        if self.stand_in is not None and (instead := self.stand_in(attempt, args, kwargs)) is not None:
+            return instead
         if spec.isolation == "process":
-            return run_isolated(spec, operation.data, attempt.context)
+            return self._clock.outside(run_isolated(spec, operation.data, attempt.context))
         if spec.is_async:
             return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
         context = contextvars.copy_context()
-        return self._threads.run(lambda: context.run(spec.function, *args, **kwargs))
+        return self._clock.outside(self._threads.run(lambda: context.run(spec.function, *args, **kwargs)))
 
     def _failure(self, attempt: Attempt, error: BaseException) -> Body:
         operation = attempt.operation
@@ -280,6 +288,8 @@ class StepRunner:
         except Exception as raised:  # a retry_on predicate that raises: the step fails with both errors shown
             raised.__context__ = error
             error, next_at = raised, None
+        if next_at is not None and not self.delays:
+            next_at = now
         fault = encode_error(error)
         args, digest = _recorded_arguments(operation)
         if next_at is None:
