@@ -160,7 +160,9 @@ async def test_a_run_that_can_never_end_is_an_error_at_once(engine: VirtualEngin
         await receive(Paid)
 
     run = await engine.start(forgotten(), id="f")
-    with pytest.raises(NothingLeft, match=r"run 'f' will never end.*receive 'receive' of 'Paid' \(test_virtual_time.py"):
+    with pytest.raises(
+        NothingLeft, match=r"run 'f' will never end.*receive 'receive' of 'Paid' \(test_virtual_time.py"
+    ):
         await run.result()
     await run.send(Paid(1))
     assert await run.result() is None

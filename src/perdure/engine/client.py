@@ -210,6 +210,8 @@ class Client:
                 if row.status is Status.PARKED:
                     raise RunParked(f"run {run_id!r} is parked: {row.reason}")
                 await asyncio.wait({signal}, timeout=self._clock.poll(_LOOK_SECONDS))
+                if signal.done():
+                    signal.result()  # raises if somebody knows that the end will never come
             finally:
                 self._signals.forget(run_id, signal)
 

@@ -29,7 +29,7 @@ from perdure.kernel.verbs import Duration, seconds_of
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.testing.mocks import UNSET, Mock, Mocks, Target, make_mock
-from perdure.testing.rehearsed import rehearse
+from perdure.testing.rehearsed import memory_below, rehearse
 from perdure.testing.text import Names, journal_text
 from perdure.testing.time import START, Background, VirtualClock, VirtualTime, microseconds
 from perdure.testing.waits import Wanted, describe_waits, matches, wanted_text
@@ -66,9 +66,9 @@ class VirtualEngine(Engine):
     ) -> None:
         self._virtual = VirtualClock(start)
         self._data = store if store is not None else MemoryStore()
-        super().__init__(
-            self._data, clock=self._virtual, **{"timer_resolution": 0.0, "arguments_check": "park", **settings}
-        )
+        options: dict[str, Any] = {"timer_resolution": 0.0, "arguments_check": "park", **settings}
+        super().__init__(self._data, clock=self._virtual, **options)
+        self._seed = seed
         self._rng = random.Random(seed)
         self._always_replay = always_replay
         self._delays = delays
@@ -94,7 +94,7 @@ class VirtualEngine(Engine):
         if self._worker is not None:
             self._worker._steps.stand_in = self._stand_in
             self._worker._steps.delays = self._delays
-            rehearse(self._worker, self._data, always_replay=self._always_replay, guard=self._guard)
+            rehearse(self._worker, self._data, seed=self._seed, always_replay=self._always_replay, guard=self._guard)
         return self
 
     async def close(self, grace: Duration | None = None) -> None:
@@ -291,17 +291,15 @@ class _Background(Background):
 
     def __init__(self, engine: VirtualEngine, store: Store) -> None:
         self._engine = engine
-        self._memory: Any = store
-        while not isinstance(self._memory, MemoryStore) and hasattr(self._memory, "_store"):
-            self._memory = self._memory._store
+        self._memory = memory_below(store)
 
     def next_due(self, now: int) -> int | None:
-        if not isinstance(self._memory, MemoryStore):
+        if self._memory is None:
             return None
         return min((run.ready_at for run in self._memory._unowned.values() if run.ready_at > now), default=None)
 
     def is_overdue(self, now: int) -> bool:
-        if not isinstance(self._memory, MemoryStore):
+        if self._memory is None:
             return False
         return any(run.ready_at <= now for run in self._memory._unowned.values())
 

@@ -117,11 +117,13 @@ def _answering(value: Any) -> Callable[..., Coroutine[Any, Any, Any]]:
 
 
 def _in_turn(name: str, values: list[Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    left = iter(values)
+    # An attempt that runs again after a crash gets the same answer: the outside world did not die.
+    taken: dict[tuple[str, str, int], int] = {}
 
     async def answer(attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for value in left:
-            return _settle(value, attempt)
+        number = taken.setdefault((attempt.context.run_id, attempt.context.location, attempt.number), len(taken))
+        if number < len(values):
+            return _settle(values[number], attempt)
         raise NonRetryable(f"the mock of {name!r} has a sequence of {len(values)}, and was called once more.")
 
     return answer
@@ -141,6 +143,8 @@ class Mocks:
     def __init__(self) -> None:
         self._by_text: dict[str, Mock] = {}
         self._by_function: dict[Any, Mock] = {}
+        #: Whether a test's `setup` has been called for these.
+        self.is_set_up = False
 
     def add(self, target: Target, mock: Mock) -> None:
         if isinstance(target, str):

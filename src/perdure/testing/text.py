@@ -1,9 +1,9 @@
 """A journal in readable form, stable from run to run: for snapshots in tests and for people.
 
-    1  started         order('o-1', 1999)
-    2  step_retry      charge          attempt 1: ConnectionError: down
-    3  step_done       charge          -> "receipt-1"
-    4  timer_fired     sleep           after 30 days
+1  started         order('o-1', 1999)
+2  step_retry      charge          attempt 1: ConnectionError: down
+3  step_done       charge          -> "receipt-1"
+4  timer_fired     sleep           after 30 days
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def _detail(entry: HistoryEntry) -> str:
         case "started":
             return f"{data['workflow']} version {data['version']}{_arguments(data.get('input'))}"
         case "step_done":
-            return f"{_arguments(data.get('args'))} -> {_value(data.get('value'))}{_attempt(data)}".lstrip()
+            return f"{_arguments(data.get('args'))} -> {value_text(data.get('value'))}{_attempt(data)}".lstrip()
         case "step_retry" | "step_failed":
             return f"attempt {data.get('attempt', 1)}: {_error(data['error'])}"
         case "event_received":
-            return f"{data['type']} {_value(data.get('value'))}"
+            return f"{data['type']} {value_text(data.get('value'))}"
         case "child_started":
             return f"{data['workflow']} as {data['child_id']!r}" + _refused(data)
         case "child_failed" | "failed":
@@ -70,14 +70,14 @@ def _detail(entry: HistoryEntry) -> str:
         case "sent":
             return f"{data['type']} to {data['target']!r}" + _refused(data)
         case "completed" | "child_done":
-            return f"-> {_value(data.get('value'))}"
+            return f"-> {value_text(data.get('value'))}"
         case "cancel_requested" | "cancelled" | "child_cancelled":
-            return data.get("reason", "")
+            return str(data.get("reason", ""))
         case "continued":
             return f"as {data['workflow']} version {data['version']}"
         case _:
             hidden = {"site", "digest"}
-            return " ".join(f"{name}={_value(value)}" for name, value in data.items() if name not in hidden)
+            return " ".join(f"{name}={value_text(value)}" for name, value in data.items() if name not in hidden)
 
 
 def _refused(data: dict[str, Any]) -> str:
@@ -94,11 +94,13 @@ def _arguments(value: Any) -> str:
     if isinstance(value, dict) and set(value) <= {"args", "kwargs", "a", "k"}:
         positional = value.get("args") or value.get("a") or []
         named = value.get("kwargs") or value.get("k") or {}
-        parts = [_value(each) for each in positional] + [f"{name}={_value(each)}" for name, each in named.items()]
+        parts = [value_text(each) for each in positional] + [
+            f"{name}={value_text(each)}" for name, each in named.items()
+        ]
         return f"({', '.join(parts)})"
     if isinstance(value, list):
-        return f"({', '.join(_value(each) for each in value)})"
-    return f"({_value(value)})"
+        return f"({', '.join(value_text(each) for each in value)})"
+    return f"({value_text(value)})"
 
 
 def _error(error: dict[str, Any]) -> str:
@@ -107,6 +109,6 @@ def _error(error: dict[str, Any]) -> str:
     return f"{name}: {message}" if message else name
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 1] + "…"

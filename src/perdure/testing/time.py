@@ -17,9 +17,9 @@ import asyncio
 import contextlib
 import inspect
 import selectors
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from perdure.errors import BadArgument, NothingLeft
@@ -76,7 +76,7 @@ class Background:
 class VirtualTime:
     """The time of one event loop. Get it with `VirtualTime.of(loop)`, and `hold()` it for as long as it is needed."""
 
-    _installed: WeakKeyDictionary[asyncio.AbstractEventLoop, VirtualTime] = WeakKeyDictionary()
+    _installed: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, VirtualTime]] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop, start: int) -> None:
         self._loop: Any = loop
@@ -118,8 +118,8 @@ class VirtualTime:
         loop = self._loop
         if not hasattr(loop, "_selector") or not hasattr(loop, "_scheduled"):
             raise BadArgument(
-                f"virtual time needs an event loop of asyncio itself, not {type(loop).__module__}.{type(loop).__name__}. "
-                "Run the test on one: asyncio.run(...), or engine.run(...)."
+                f"virtual time needs an event loop of asyncio itself, not a {type(loop).__qualname__} of "
+                f"{type(loop).__module__}. Run the test on one: asyncio.run(...), or engine.run(...)."
             )
         self._base = loop.time() - (self._now - self.start) / 1_000_000
         inner, resolution = loop._selector, loop._clock_resolution
@@ -206,9 +206,9 @@ class VirtualTime:
         if overdue:
             due.append(self._now + _SWEEP_AGAIN_MICROSECONDS)
         self._vain = self._vain + 1 if overdue else 0
-        target = min([*due, *([] if timer is None else [timer])], default=None)
-        if target is None:
+        if timer is None and not due:
             return False
+        target = min(due if timer is None else [*due, timer])
         if timer is None or target < timer:
             for each in self.background:
                 each.sweep()
@@ -230,7 +230,7 @@ class VirtualTime:
         if self._after:
             _resolve(self._after, False)
             return ()
-        if any([each.nothing_left() for each in self.background]):
+        if sum(each.nothing_left() for each in self.background):  # all of them, not only the first
             return ()
         raise NothingLeft(
             "the test waits for something that can never happen: no run, no step and no timer is left that could "
@@ -301,7 +301,7 @@ class VirtualClock:
 
 
 @contextlib.asynccontextmanager
-async def virtual_time(start: datetime = START) -> AsyncIterator[VirtualTime]:
+async def virtual_time(start: datetime = START) -> AsyncGenerator[VirtualTime]:
     """Virtual time on the running loop, for as long as the block lasts.
 
     >>> async with virtual_time():
