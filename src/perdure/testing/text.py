@@ -56,7 +56,7 @@ def _detail(entry: HistoryEntry) -> str:
     data = entry.data
     match entry.kind:
         case "started":
-            return f"{data['workflow']} version {data['version']}{_arguments(data.get('input'))}"
+            return f"{data['workflow']}{_arguments(data.get('input'))}  version {data['version']}"
         case "step_done":
             return f"{_arguments(data.get('args'))} -> {value_text(data.get('value'))}{_attempt(data)}".lstrip()
         case "step_retry" | "step_failed":
@@ -89,18 +89,15 @@ def _attempt(data: dict[str, Any]) -> str:
 
 
 def _arguments(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict) and set(value) <= {"args", "kwargs", "a", "k"}:
-        positional = value.get("args") or value.get("a") or []
-        named = value.get("kwargs") or value.get("k") or {}
-        parts = [value_text(each) for each in positional] + [
-            f"{name}={value_text(each)}" for name, each in named.items()
-        ]
-        return f"({', '.join(parts)})"
-    if isinstance(value, list):
-        return f"({', '.join(value_text(each) for each in value)})"
-    return f"({value_text(value)})"
+    match value:
+        case None:
+            return ""
+        case dict():
+            return f"({', '.join(f'{name}={value_text(each)}' for name, each in value.items())})"
+        case list():
+            return f"({', '.join(value_text(each) for each in value)})"
+        case _:
+            return f"({value_text(value)})"
 
 
 def _error(error: dict[str, Any]) -> str:

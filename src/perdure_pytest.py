@@ -1,4 +1,5 @@
-"""The pytest plugin of perdure. It loads by itself and imports nothing of perdure until a test uses it.
+"""The pytest plugin of perdure. It loads by itself and imports nothing of perdure until a test uses it: therefore it
+is a module beside the package, which pytest can load without the package.
 
 - the fixture `engine`: a `VirtualEngine`, for async and for plain tests
 - `async def` tests that take it are run here, unless another plugin (pytest-asyncio, anyio) runs them
