@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _FIXTURE = "engine"
 
+# Its checks are plain asserts; rewritten, they show what differed.
+pytest.register_assert_rewrite("perdure.testing.store")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
