@@ -163,7 +163,12 @@ def _batch(module: ModuleType) -> dict[str, Any]:
     return {"invocation": module.process(25), "expected": sum(n * n for n in range(25))}
 
 
+def _log_store(module: ModuleType) -> dict[str, Any]:
+    return {"invocation": module.stamp_all(2), "expected": ["page 1 stamped", "page 2 stamped"]}
+
+
 CASES = {
+    "log_store": _log_store,
     "hello": _hello,
     "orders": _orders,
     "approval": _approval,
@@ -184,7 +189,7 @@ def test_every_example_survives_every_crash(name: str) -> None:
 
 def test_every_example_with_a_workflow_is_in_the_list() -> None:
     with_workflows = {path.stem for path in EXAMPLES.glob("*.py") if "workflow" in path.read_text()}
-    assert with_workflows - {"dict_store", "test_orders"} == set(CASES)
+    assert with_workflows == set(CASES)
 
 
 def test_the_example_that_is_cancelled_cleans_up_at_every_crash() -> None:
