@@ -39,7 +39,7 @@ async def invoice(cents: int) -> str:
 
 
 async def test_thirty_days_two_hours_of_retries_and_an_event(engine: VirtualEngine) -> None:
-    """Bar 1, with the wall clock watched."""
+    """Bar 1; how long it takes is the next test's."""
     began = time.perf_counter()
     collecting = engine.mock(collect, sequence=[*[ConnectionError("down")] * 16, "r-1"])
     run = await engine.start(invoice(500))
@@ -48,7 +48,19 @@ async def test_thirty_days_two_hours_of_retries_and_an_event(engine: VirtualEngi
     assert timedelta(days=30, hours=2) < engine.now - (await run.status()).created_at < timedelta(days=30, hours=3)
     await engine.send(run.id, Paid(500))
     assert await run.result() == "r-1 500"
-    assert time.perf_counter() - began < 0.5, "no real waiting; the bar itself is measured in test_bars.py"
+    assert time.perf_counter() - began < 5, "it waited for real"
+
+
+def test_such_a_test_takes_less_than_fifty_milliseconds() -> None:
+    """Bar 1: the best of five, from making the engine to closing it, by the wall clock."""
+    best = 10.0
+    for _ in range(5):
+        began = time.perf_counter()
+        engine = VirtualEngine()
+        engine.run(test_thirty_days_two_hours_of_retries_and_an_event(engine))
+        engine.shut()
+        best = min(best, time.perf_counter() - began)
+    assert best < 0.05
 
 
 async def test_times_are_exact(engine: VirtualEngine) -> None:
@@ -74,7 +86,7 @@ async def test_a_century_passes_too(engine: VirtualEngine) -> None:
 
     began = time.perf_counter()
     assert await (await engine.start(century())).result() == "awake"
-    assert time.perf_counter() - began < 1.0
+    assert time.perf_counter() - began < 5
 
 
 def test_a_sync_test_runs_a_workflow(engine: VirtualEngine) -> None:

@@ -6,6 +6,7 @@ connections stay. What changed while a workflow ran is worth a line in a report:
 
 from __future__ import annotations
 
+import ast
 import copy
 import itertools
 import sys
@@ -80,6 +81,9 @@ _UNSAVED: Any = object()
 
 
 def _copied(value: Any) -> Any:
+    if isinstance(value, itertools.count):  # which newer Pythons do not copy; its text says all there is
+        at = ast.literal_eval(repr(value).removeprefix("count"))
+        return itertools.count(*at) if isinstance(at, tuple) else itertools.count(at)
     try:
         return copy.deepcopy(value)
     except Exception:  # a container of something that cannot be copied: left alone

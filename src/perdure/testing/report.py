@@ -138,7 +138,8 @@ def _compare_journals(calm: Lived, other: Lived) -> Iterator[str]:
         before, after = _by_location(calm.journals[run_id]), _by_location(other.journals[run_id])
         for location in sorted(before.keys() | after.keys()):
             one, two = before.get(location, []), after.get(location, [])
-            if one != two:
+            told = not location and calm.outcome != other.outcome  # the result is in the last record
+            if one != two and not told:
                 name = f"at {location!r}" if location else "at its ends"
                 yield f"the journal of {run_id!r} {name} has {_records(two)}, and undisturbed {_records(one)}"
 
@@ -174,14 +175,15 @@ def explain(
     name: str, findings: Sequence[Finding], points: Sequence[Point], changed: Sequence[str], watch: Watch
 ) -> str:
     bad = {id(finding.point) for finding in findings if finding.point is not None}
-    lines = [f"workflow {name!r} does not survive every crash: {len(bad)} of {len(points)} crash points went wrong."]
+    how = f": {len(bad)} of {len(points)}" if bad else f", although none of {len(points)}"
+    lines = [f"workflow {name!r} does not survive every crash{how} crash points went wrong."]
     shown: set[str] = set()
     for point, texts in _grouped(findings):
         fresh = [text for text in texts if text not in shown]
         if not fresh or len(shown) >= _FINDINGS_SHOWN_MAX:
             continue
         lines.append(f"  {point if point is not None else 'without any crash'}:")
-        lines += [f"    - {text}" for text in fresh]
+        lines += ["    - " + text.replace("\n", "\n      ") for text in fresh]
         shown.update(fresh)
     hidden = len({finding.text for finding in findings} - shown)
     if hidden:
