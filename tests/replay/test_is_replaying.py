@@ -125,6 +125,7 @@ def test_log_lines_are_written_once_over_a_crash(lives: Lives, caplog: pytest.Lo
         engine = await lives.engine().open()
         await engine.start(logging_run(), id="run")
         await until(lambda: _receiving(engine, "run"))
+        await until(lambda: "after b" in _lines(caplog))  # the store may show the commit before its answer is heard
         await lives.crash(engine)
         async with lives.engine() as engine:
             await engine.send("run", Proceed())
@@ -162,6 +163,7 @@ def test_lines_after_sending_are_written_once(lives: Lives, caplog: pytest.LogCa
         await engine.start(waiting_child(), id="target")
         await engine.start(sender_that_logs("target"), id="run")
         await until(lambda: _receiving(engine, "run"))
+        await until(lambda: "sent" in _lines(caplog))
         await lives.crash(engine)
         async with lives.engine() as engine:
             await engine.send("run", Proceed())
