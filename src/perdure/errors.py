@@ -35,9 +35,14 @@
     │   ├── StoreUnusable   P-302   the file or server cannot be used at all; says why
     │   ├── SchemaTooNew    P-305   written by a newer perdure
     │   └── CorruptRecord   P-306   a record that is damaged, missing or of an unknown kind
-    └── EngineError
-        ├── EngineNotOpen   P-401   used before open, after close, or in a forked child
-        └── WrongLoop       P-402   used from another event loop or thread
+    ├── EngineError
+    │   ├── EngineNotOpen   P-401   used before open, after close, or in a forked child
+    │   └── WrongLoop       P-402   used from another event loop or thread
+    └── RehearsalError              what `perdure.testing` finds (also an AssertionError)
+        ├── NothingLeft     P-901   the test waits for something that can never happen
+        ├── NeverWaits      P-902   the run does not come to wait for what the test said
+        ├── NotCrashProof   P-903   a crash changes what a workflow does; says where and probably why
+        └── NotReplayable   P-904   a saved history does not fit the code of today
 
 Control signals of step code (raise them to steer retrying; they are ordinary exceptions):
     NonRetryable    P-120   never retry this step
@@ -320,6 +325,37 @@ class WrongLoop(EngineError):
     """The engine was used from another event loop or thread than the one it was opened on."""
 
     code = "P-402"
+
+
+# -- testing ---------------------------------------------------------------------------------------------
+
+
+class RehearsalError(PerdureError, AssertionError):
+    """What `perdure.testing` finds; a test that fails."""
+
+
+class NothingLeft(RehearsalError):
+    """The test waits for something that can never happen; the message says what the runs wait for."""
+
+    code = "P-901"
+
+
+class NeverWaits(RehearsalError):
+    """The run ended, or stands still, without ever waiting for what the test said."""
+
+    code = "P-902"
+
+
+class NotCrashProof(RehearsalError):
+    """A crash changes what a workflow does. The message says at which record, what differs and what is likely wrong."""
+
+    code = "P-903"
+
+
+class NotReplayable(RehearsalError):
+    """A saved history does not fit the code of today, or cannot be read."""
+
+    code = "P-904"
 
 
 def describe(error: BaseException) -> str:

@@ -17,6 +17,7 @@ PRINTS = {
     "approval.py": ["to boss: please decide about expense-1", "paid 42.00 for expense-1", "still waiting", "expired"],
     "batch.py": ["sum of squares: 281295", "95 items in 10 generations"],
     "subscription.py": ["billing ann for month 1", "closing the account of ann", "was cancelled: moved abroad"],
+    "log_store.py": ["stamping page 1", "stamping page 2", "['page 1 stamped', 'page 2 stamped']", "the log has"],
     "orders.py": ["charging 19.99 for o-1", "shipping o-1", "order-1 is waiting at orders.py:"],
 }
 

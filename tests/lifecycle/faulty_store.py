@@ -1,19 +1,11 @@
-"""A store that fails at a chosen call, before doing anything or after having done it."""
+"""Store faults for engines that are open: the calls of opening and closing are left out, where the engine gives up."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from perdure import StoreUnavailable
-
-CALLS = frozenset(
-    {
-        "create", "create_all", "append", "request_cancel", "terminate", "resume", "renew", "reap", "claim", "held",
-        "load", "commit", "release", "park", "news", "get", "journal", "list_runs", "inbox",
-    }
-)  # fmt: skip
+from perdure.testing import wrappers
 
 #: Calls that the scenario makes, rather than the sweep: all of them are tried.
 COUNTED = {
@@ -27,39 +19,8 @@ COUNTED = {
 }
 
 
-class FaultyStore:
-    """Counts calls; the one with number `fail_at` raises `StoreUnavailable`. 0: none does.
-
-    With `only`, calls of that name are counted by themselves. `times` makes a row of calls fail.
-    """
-
-    def __init__(self, store: Any, fail_at: int, *, after: bool, only: str | None = None, times: int = 1) -> None:
-        self.store = store
-        self.fail_at = range(fail_at, fail_at + times if fail_at else 0)
-        self.after = after
-        self.only = only
-        self.counts: Counter[str] = Counter()
-        self.failed: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        target = getattr(self.store, name)
-        if name not in CALLS:
-            return target
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self.counts[name] += 1
-            number = self.counts[name] if self.only else self.counts.total()
-            fatal = number in self.fail_at and self.only in (None, name)
-            if fatal:
-                self.failed.append(name)
-            if fatal and not self.after:
-                raise StoreUnavailable("the test said so, before")
-            result = await target(*args, **kwargs)
-            if fatal:
-                raise StoreUnavailable("the test said so, after")
-            return result
-
-        return call
+class FaultyStore(wrappers.FaultyStore):
+    calls = wrappers.CALLS - {"register_worker", "unregister_worker", "count_runs", "workers"}
 
 
 def every_call(counts: Counter[str]) -> Iterator[tuple[str, int]]:

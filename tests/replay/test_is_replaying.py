@@ -125,6 +125,7 @@ def test_log_lines_are_written_once_over_a_crash(lives: Lives, caplog: pytest.Lo
         engine = await lives.engine().open()
         await engine.start(logging_run(), id="run")
         await until(lambda: _receiving(engine, "run"))
+        await until(lambda: "after b" in _lines(caplog))  # the store may show the commit before its answer is heard
         await lives.crash(engine)
         async with lives.engine() as engine:
             await engine.send("run", Proceed())

@@ -1,202 +1,23 @@
-"""What the store tests share: making runs, turns and records, and running a coroutine on every store.
-
-A `World` is one store's universe: `connect()` opens another store on the same data, as another process would,
-and `die(worker_id)` makes a worker look dead to the others.
-"""
+"""The kit of the store suite, with a world of each of our stores."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import functools
 from pathlib import Path
-from typing import Any, TypeVar
 
-from msgspec import Raw
-
-from perdure.kernel import journal
-from perdure.kernel.journal import Record, Row, to_row
-from perdure.store.base import (
-    CommitResult,
-    Committed,
-    Created,
-    Entry,
-    ItemKind,
-    NewItem,
-    NewRun,
-    ParentLink,
-    RunKey,
-    Send,
-    Spawn,
-    Status,
-    Store,
-    Turn,
-    WorkerInfo,
-)
-from perdure.store.items import cancel_item
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
+from perdure.testing.store import kit
+from perdure.testing.store.kit import *  # noqa: F403
 
-T = TypeVar("T")
+memory = functools.cache(lambda directory: MemoryStore())
 
 
-class World:
-    """One set of data and the stores that look at it."""
+def sqlite(directory: Path) -> SQLiteStore:
+    return SQLiteStore(directory / "store.db")
 
-    def __init__(self, kind: str, path: Path) -> None:
+
+class World(kit.World):
+    def __init__(self, kind: str, directory: Path) -> None:
+        super().__init__(memory if kind == "memory" else sqlite, directory)
         self.kind = kind
-        self._path = path / "store.db"
-        self._memory = MemoryStore()
-        self._opened: list[Store] = []
-
-    async def connect(self) -> Store:
-        store: Store = self._memory if self.kind == "memory" else SQLiteStore(self._path)
-        await store.open()
-        self._opened.append(store)
-        return store
-
-    async def die(self, store: Store, worker_id: str) -> None:
-        """End a worker without a word. Closing a SQLite store frees its lock, as the process's end would."""
-        if isinstance(store, MemoryStore):
-            store.kill_worker(worker_id)
-        else:
-            await store.close()
-
-    async def close(self) -> None:
-        for store in self._opened:
-            await store.close()
-
-    def run(self, test: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        async def main() -> T:
-            try:
-                return await test(await self.connect())
-            finally:
-                await self.close()
-
-        return asyncio.run(main())
-
-
-# -- records ---------------------------------------------------------------------------------------------
-
-
-def started_row(workflow: str = "order", at: int = 1) -> Row:
-    return to_row(Record(1, at, "", journal.Started(workflow, "1", Raw(b"[]"), seed=7)))
-
-
-def step_row(seq: int, value: bytes = b"1", location: str = "charge") -> Row:
-    return to_row(Record(seq, 100 + seq, location, journal.StepDone(Raw(value))))
-
-
-def completed_row(seq: int) -> Row:
-    return to_row(Record(seq, 100 + seq, "", journal.Completed(Raw(b"null"))))
-
-
-def sent_row(seq: int, target: str, refused: str = "") -> Row:
-    return to_row(Record(seq, 100 + seq, "send", journal.Sent(target, "ping", refused=refused)))
-
-
-def child_row(seq: int, child_id: str, refused: str = "") -> Row:
-    return to_row(Record(seq, 100 + seq, "child", journal.ChildStarted(child_id, "order", "1", refused=refused)))
-
-
-# -- what goes in ----------------------------------------------------------------------------------------
-
-
-def new_run(
-    run_id: str,
-    owner: str | None = "w1",
-    at: int = 1,
-    parent: ParentLink | None = None,
-    digest: bytes = b"digest",
-    workflow: str = "order",
-) -> NewRun:
-    return NewRun(
-        id=run_id,
-        workflow=workflow,
-        version="1",
-        input_digest=digest,
-        started=started_row(workflow, at),
-        created_at=at,
-        parent=parent,
-        owner=owner,
-    )
-
-
-def turn(key: RunKey, seq: int, *entries: Entry | Row, **changes: Any) -> Turn:
-    """A turn of the first generation, by the first owner, unless told otherwise."""
-    plain = [entry if isinstance(entry, Entry) else Entry(entry) for entry in entries]
-    fields: dict[str, Any] = {
-        "key": key,
-        "epoch": 1,
-        "generation": 1,
-        "expected_seq": seq,
-        "entries": plain,
-        "status": Status.RUNNING,
-        "wake_at": None,
-        "at": 100 + seq,
-    }
-    return Turn(**(fields | changes))
-
-
-def finishing(key: RunKey, seq: int, **changes: Any) -> Turn:
-    return turn(key, seq, completed_row(seq), **({"status": Status.COMPLETED} | changes))
-
-
-def event(kind: str = "ping", data: bytes = b"{}", at: int = 50, dedup: str | None = None) -> NewItem:
-    return NewItem(kind=ItemKind.EVENT, type=kind, data=data, sent_at=at, dedup=dedup)
-
-
-def cancel(reason: str = "enough", at: int = 50) -> NewItem:
-    return cancel_item(reason, at)
-
-
-def send(seq: int, target: str, item: NewItem | None = None) -> Entry:
-    refused = {reason: sent_row(seq, target, reason) for reason in ("not_found", "finished", "full")}
-    return Entry(sent_row(seq, target), Send(target=target, item=item or event(), refused=refused))
-
-
-def spawn(seq: int, new: NewRun) -> Entry:
-    return Entry(child_row(seq, new.id), Spawn(new=new, refused={"conflict": child_row(seq, new.id, "conflict")}))
-
-
-def worker(worker_id: str, at: int = 1) -> WorkerInfo:
-    return WorkerInfo(id=worker_id, name="test", host="here", pid=1, started_at=at)
-
-
-# -- short ways ------------------------------------------------------------------------------------------
-
-
-async def create(store: Store, run_id: str, **changes: Any) -> RunKey:
-    created = await store.create(new_run(run_id, **changes), None)
-    assert isinstance(created, Created)
-    return created.key
-
-
-async def commit(store: Store, one: Turn) -> CommitResult:
-    (result,) = await store.commit([one])
-    return result
-
-
-async def accept(store: Store, one: Turn) -> Committed:
-    result = await commit(store, one)
-    assert isinstance(result, Committed), result
-    return result
-
-
-async def row_of(store: Store, run_id: str) -> Any:
-    row = await store.get(run_id)
-    assert row is not None
-    return row
-
-
-async def everything(store: Store, run_id: str) -> tuple[Any, ...]:
-    """All that a store shows of a run, to compare before and after."""
-    row = await row_of(store, run_id)
-    generations = [await store.journal(row.key, number) for number in range(1, row.generation + 1)]
-    return row, generations, await store.inbox(row.key, 1_000)
-
-
-async def outcome(call: Awaitable[T]) -> T | Exception:
-    try:
-        return await call
-    except Exception as error:
-        return error

@@ -166,3 +166,25 @@ def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
         assert len(set(await asyncio.gather(*calls))) == 50
 
     asyncio.run(main())
+
+
+def test_a_copy_without_write_ahead_log_can_be_shared(tmp_path: Path) -> None:
+    """O10, O22: VACUUM INTO makes such copies; the first to open one must not keep the others out."""
+
+    async def main() -> None:
+        original = SQLiteStore(tmp_path / "a.db")
+        await original.open()
+        await create(original, "r")
+        await original.close()
+        connection = apsw.Connection(str(tmp_path / "a.db"))
+        connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
+        connection.close()
+        (tmp_path / "copy.db").chmod(0o600)
+        first, second = SQLiteStore(tmp_path / "copy.db"), SQLiteStore(tmp_path / "copy.db")
+        await first.open()
+        await asyncio.wait_for(second.open(), 5)
+        assert await second.get("r") is not None
+        await second.close()
+        await first.close()
+
+    asyncio.run(main())

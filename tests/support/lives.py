@@ -8,14 +8,15 @@ back and the worker's lock free. Tests that promise something about real crashes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from perdure import Engine, Invocation, RunHandle
-from perdure.store.base import CommitResult, Created, Creation, Existing, Store, Turn
+from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
+from perdure.testing.wrappers import CrashingStore
 
 T = TypeVar("T")
 
@@ -45,51 +46,6 @@ async def until(condition: Callable[[], Awaitable[bool] | bool], patience: float
 
 class Crashed(Exception):
     """The engine was abandoned at the record a test chose."""
-
-
-class CrashingStore:
-    """Passes everything on, until `limit` records have been committed; then the process is as good as dead.
-
-    The fatal commit is durable, but nobody ever hears its answer. `before=True` dies just before it instead.
-    """
-
-    def __init__(self, store: Store, limit: int | None, *, before: bool = False) -> None:
-        self._store = store
-        self._limit = limit
-        self._before = before
-        self.records = 0
-        self.dead: asyncio.Event = asyncio.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def _count(self, rows: int) -> bool:
-        """Whether this commit is the one to die at."""
-        self.records += rows
-        return self._limit is not None and self.records >= self._limit
-
-    async def _die(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        if not self._before:
-            await call()
-        self.dead.set()
-        await asyncio.get_running_loop().create_future()
-
-    async def create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
-        fatal = self._count(sum(1 + (len(turn.entries) if turn is not None else 0) for _, turn in creations))
-        if self.dead.is_set() or fatal:
-            return await self._die(lambda: _wait(self._store.create_all(creations)))  # type: ignore[no-any-return]
-        return await self._store.create_all(creations)
-
-    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-        if self.dead.is_set():
-            await asyncio.get_running_loop().create_future()
-        if self._count(sum(len(turn.entries) for turn in turns)):
-            return await self._die(lambda: _wait(self._store.commit(turns)))  # type: ignore[no-any-return]
-        return await self._store.commit(turns)
-
-
-async def _wait(awaitable: Awaitable[T]) -> T:
-    return await awaitable
 
 
 class Lives:

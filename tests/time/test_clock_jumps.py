@@ -15,7 +15,7 @@ from support.lives import Lives, run_async, until
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engine.timers._WAIT_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("perdure.engine.clock._WAIT_SECONDS_MAX", 0.02)
 
 
 @step

@@ -48,7 +48,7 @@ async def edited_fan(count: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engine.timers._WAIT_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("perdure.engine.clock._WAIT_SECONDS_MAX", 0.02)
 
 
 def deploy(seconds: float) -> dict[str, Any]:

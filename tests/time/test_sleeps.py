@@ -20,7 +20,7 @@ LONG = {"30 days": 30 * DAY, "100 years": 100 * 365 * DAY}
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's timers look at the clock at least this often; the test moves the clock under them."""
-    monkeypatch.setattr("perdure.engine.timers._WAIT_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("perdure.engine.clock._WAIT_SECONDS_MAX", 0.02)
 
 
 @workflow

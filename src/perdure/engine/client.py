@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from perdure import limits
 from perdure.admin.views import HistoryEntry, RunView, history_entry, run_view
 from perdure.authoring.workflow import Invocation
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.turns import input_digest, started_record
@@ -60,7 +60,7 @@ class Client:
         self,
         store: Store,
         settings: Settings,
-        clock: Clock,
+        clock: Timekeeper,
         rng: random.Random,
         signals: Signals,
         worker: Worker | None,
@@ -198,7 +198,9 @@ class Client:
                     return from_row(rows[-1])
                 if row.status is Status.PARKED:
                     raise RunParked(f"run {run_id!r} is parked: {row.reason}")
-                await asyncio.wait({signal}, timeout=_LOOK_SECONDS)
+                await asyncio.wait({signal}, timeout=self._clock.poll(_LOOK_SECONDS))
+                if signal.done():
+                    signal.result()  # raises if somebody knows that the end will never come
             finally:
                 self._signals.forget(run_id, signal)
 

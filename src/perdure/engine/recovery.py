@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from perdure import limits
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.engine.outages import Outages
 from perdure.engine.settings import Settings
 from perdure.engine.worker import Worker
@@ -25,7 +25,7 @@ logger = logging.getLogger("perdure.recovery")
 class Recovery:
     """One task per worker that keeps runs moving."""
 
-    def __init__(self, worker: Worker, store: Store, settings: Settings, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, worker: Worker, store: Store, settings: Settings, clock: Timekeeper, rng: random.Random) -> None:
         self._worker = worker
         self._store = store
         self._settings = settings
@@ -56,7 +56,7 @@ class Recovery:
 
     async def _wait(self, seconds: float) -> None:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._clock.poll(seconds)):
                 await self._errands.wake.wait()
         except TimeoutError:
             pass

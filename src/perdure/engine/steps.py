@@ -15,7 +15,7 @@ import threading
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 from msgspec import Raw
@@ -23,7 +23,7 @@ from msgspec import Raw
 from perdure import limits
 from perdure.authoring.options import FailedAttempt
 from perdure.authoring.step import StepContext, step_context
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.engine.isolation import run_isolated
 from perdure.engine.resident import Outcome, Resident
 from perdure.engine.threads import DaemonThreads
@@ -78,13 +78,15 @@ class Attempt:
 
 _making_context = threading.Lock()
 
+StandIn: TypeAlias = Callable[[Attempt, tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any] | None]
+
 
 class StepRunner:
     """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Timekeeper,
         steps_max: int,
         threads: int,
         rng: random.Random,
@@ -105,6 +107,9 @@ class StepRunner:
         self._queue: deque[Attempt] = deque()
         self._server_is_due = False
         self.accepting = True
+        #: For tests: what to call in the place of a step's code (None: the code itself), and whether retries wait.
+        self.stand_in: StandIn | None = None
+        self.delays = True
 
     def start(self, resident: Resident, operation: StepOperation) -> None:
         """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
@@ -246,7 +251,7 @@ class StepRunner:
         """The attempt, about to run; for async code without timeouts just the step's own coroutine."""
         operation = attempt.operation
         spec = operation.spec
-        if not spec.is_bare:
+        if not spec.is_bare or self.stand_in is not None:
             return self._limited(attempt)
         # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the change live
         # and miss it on replay.
@@ -322,12 +327,14 @@ class StepRunner:
         operation = attempt.operation
         spec = operation.spec
         args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+        if self.stand_in is not None and (instead := self.stand_in(attempt, args, kwargs)) is not None:
+            return instead
         if spec.isolation == "process":
-            return run_isolated(spec, operation.data, attempt.context)
+            return self._clock.outside(run_isolated(spec, operation.data, attempt.context))
         if spec.is_async:
             return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
         context = contextvars.copy_context()
-        return self._threads.run(lambda: context.run(spec.function, *args, **kwargs))
+        return self._clock.outside(self._threads.run(lambda: context.run(spec.function, *args, **kwargs)))
 
     def _failure(self, attempt: Attempt, error: BaseException) -> Body:
         operation = attempt.operation
@@ -339,6 +346,8 @@ class StepRunner:
         except Exception as raised:  # a retry_on predicate that raises: the step fails with both errors shown
             raised.__context__ = error
             error, next_at = raised, None
+        if next_at is not None and not self.delays:
+            next_at = now
         fault = encode_error(error)
         args, digest = _recorded_arguments(operation)
         if next_at is None:

@@ -6,18 +6,14 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.store.base import RunKey
-
-#: The wall clock may jump while the loop's clock does not, so no wait is longer than this.
-_WAIT_SECONDS_MAX = 30.0
 
 
 class Deadlines:
     """Calls `due(key)` for each run whose deadline has come, at most once for each `set`."""
 
-    def __init__(self, clock: Clock, resolution: float, due: Callable[[RunKey], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, clock: Timekeeper, resolution: float, due: Callable[[RunKey], None]) -> None:
         self._clock = clock
         self._resolution = resolution
         self._due = due
@@ -55,8 +51,10 @@ class Deadlines:
         if not heap:
             return
         self._handle_at = heap[0][0]
-        wait = max(pause, (self._handle_at - self._clock.now()) / 1_000_000)
-        self._handle = self._loop.call_later(min(wait, _WAIT_SECONDS_MAX), self._fire)
+        at = self._handle_at
+        if pause:
+            at = max(at, self._clock.now() + round(pause * 1_000_000))
+        self._handle = self._clock.call_at(at, self._fire)
 
     def _fire(self) -> None:
         self._handle = None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from perdure import limits
 from perdure.authoring.registry import Registry
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.engine.coordinator import Coordinator
 from perdure.engine.outages import Outages
 from perdure.engine.resident import Inbox, Resident
@@ -110,7 +110,7 @@ class Worker:
         store: Store,
         registry: Registry,
         settings: Settings,
-        clock: Clock,
+        clock: Timekeeper,
         rng: random.Random,
         finished: Callable[[str, Record | None], None],
     ) -> None:

@@ -291,7 +291,7 @@ class MemoryStore:
                 self._forget_owner(run)  # terminated from outside: the owner has seen it
             elif run.epoch == each.epoch:
                 # Looked at in the same change that gives the run up: an event that arrived after the
-                # worker's last look would otherwise sleep until `ready_at` (tests/stores/test_release.py).
+                # worker's last look would otherwise sleep until `ready_at` (testing/store/release.py).
                 newer = any(item_id > each.seen_item for item_id in run.inbox)
                 self._disown(run, AT_ONCE if newer else each.ready_at)
                 run.recoveries, run.reason = 0, each.reason
@@ -511,7 +511,7 @@ class MemoryStore:
     def _offer(self, run: _Run, item: NewItem, pending_max: int) -> Delivery | str:
         """Put an item into an inbox. A text is the reason why not; the empty one: had it before."""
         # Before anything else: the repeat of a call whose answer got lost must succeed, also if the run has
-        # read the first one and ended since (tests/stores/test_inbox.py).
+        # read the first one and ended since (testing/store/inbox.py).
         if item.dedup is not None and item.dedup in run.dedup:
             return ""
         if run.status.terminal:

@@ -46,7 +46,7 @@ def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int 
     """
     key = receiver.key
     # Before anything else: the repeat of a call whose answer got lost must succeed, also if the run has read
-    # the first one and ended since (tests/stores/test_inbox.py).
+    # the first one and ended since (testing/store/inbox.py).
     if item.dedup is not None and session.row(_HAS_DEDUP, (key, item.dedup)) is not None:
         return ""
     if receiver.status in TERMINAL:
@@ -74,7 +74,7 @@ def _put(session: Session, receiver: Receiver, item: NewItem) -> Delivery:
     session.execute(_NOTE_ITEM, (item_id, key))
     if owner is None:
         # In the transaction that stores the item: a run released a moment ago would sleep on
-        # (tests/stores/test_release.py).
+        # (testing/store/release.py).
         session.execute(_WAKE, (key,))
     stored = InboxItem(
         id=item_id, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at, previous=previous

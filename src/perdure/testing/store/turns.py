@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.errors import BadArgument
 from perdure.store.base import Created, Existing, NextGeneration, Rejected, Release, Status, Store
-from stores.store_kit import (
+from perdure.testing.store.kit import (
     World,
     accept,
     commit,
@@ -24,7 +26,7 @@ from stores.store_kit import (
 )
 
 
-def test_a_turn_changes_everything_it_names(world: World) -> None:
+def check_a_turn_changes_everything_it_names(world: World) -> None:
     """W1: records, consumed items, status, deadline, frontier, custom status and state arrive together."""
 
     async def check(store: Store) -> None:
@@ -60,7 +62,7 @@ def test_a_turn_changes_everything_it_names(world: World) -> None:
     world.run(check)
 
 
-def test_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
+def check_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
     """W1, C3: whoever lost the run to another claim changes nothing."""
 
     async def check(store: Store) -> None:
@@ -77,7 +79,7 @@ def test_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
     world.run(check)
 
 
-def test_a_turn_at_the_wrong_place_is_refused(world: World) -> None:
+def check_a_turn_at_the_wrong_place_is_refused(world: World) -> None:
     """W1, B11: a journal never gets a gap, a duplicate or a record of another generation."""
 
     async def check(store: Store) -> None:
@@ -97,7 +99,7 @@ def test_a_turn_at_the_wrong_place_is_refused(world: World) -> None:
     world.run(check)
 
 
-def test_terminal_is_absorbing(world: World) -> None:
+def check_terminal_is_absorbing(world: World) -> None:
     """Law 7, C16: after the end nothing is accepted, whatever its epoch."""
 
     async def check(store: Store) -> None:
@@ -114,7 +116,7 @@ def test_terminal_is_absorbing(world: World) -> None:
     world.run(check)
 
 
-def test_one_refusal_does_not_touch_the_others(world: World) -> None:
+def check_one_refusal_does_not_touch_the_others(world: World) -> None:
     """W1: results come in order, one for each turn."""
 
     async def check(store: Store) -> None:
@@ -128,7 +130,7 @@ def test_one_refusal_does_not_touch_the_others(world: World) -> None:
     world.run(check)
 
 
-def test_a_lost_answer_can_be_asked_for_again(world: World) -> None:
+def check_a_lost_answer_can_be_asked_for_again(world: World) -> None:
     """W2, B2: the same turn once more is answered like the first time and doubles nothing."""
 
     async def check(store: Store) -> None:
@@ -157,7 +159,7 @@ def test_a_lost_answer_can_be_asked_for_again(world: World) -> None:
     world.run(check)
 
 
-def test_a_lost_answer_of_the_last_turn(world: World) -> None:
+def check_a_lost_answer_of_the_last_turn(world: World) -> None:
     """W2: also when that turn ended the run, and only for the very same turn."""
 
     async def check(store: Store) -> None:
@@ -170,7 +172,7 @@ def test_a_lost_answer_of_the_last_turn(world: World) -> None:
     world.run(check)
 
 
-def test_a_turn_without_records_can_be_repeated(world: World) -> None:
+def check_a_turn_without_records_can_be_repeated(world: World) -> None:
     """W2: it only says what the run waits for, so twice is as good as once."""
 
     async def check(store: Store) -> None:
@@ -183,7 +185,7 @@ def test_a_turn_without_records_can_be_repeated(world: World) -> None:
     world.run(check)
 
 
-def test_progress_clears_the_crash_count(world: World) -> None:
+def check_progress_clears_the_crash_count(world: World) -> None:
     """Rule 12: claims count as recoveries until something is committed."""
 
     async def check(store: Store) -> None:
@@ -196,7 +198,7 @@ def test_progress_clears_the_crash_count(world: World) -> None:
     world.run(check)
 
 
-def test_continue_as_is_one_change(world: World) -> None:
+def check_continue_as_is_one_change(world: World) -> None:
     """A17, C6: the old generation ends and the new one begins together; inbox, owner and epoch stay."""
 
     async def check(store: Store) -> None:
@@ -220,11 +222,11 @@ def test_continue_as_is_one_change(world: World) -> None:
     world.run(check)
 
 
-def test_start_with_its_first_turn_is_one_change(world: World) -> None:
+def check_start_with_its_first_turn_is_one_change(world: World) -> None:
     """A2: a run may be created, run and finished in one call; the same call again finds it."""
 
     async def check(store: Store) -> None:
-        entries = [step_row(2), spawn(3, new_run("child", owner=None)), *finishing(0, 4).entries]
+        entries: list[Any] = [step_row(2), spawn(3, new_run("child", owner=None)), *finishing(0, 4).entries]
         first = turn(0, 2, *entries, status=Status.COMPLETED)
         ended = await store.create(new_run("a"), first)
         assert isinstance(ended, Created)
@@ -241,12 +243,29 @@ def test_start_with_its_first_turn_is_one_change(world: World) -> None:
     world.run(check)
 
 
-def test_a_first_turn_that_cannot_be_one_writes_nothing(world: World) -> None:
+def check_a_first_turn_that_cannot_be_one_writes_nothing(world: World) -> None:
     """F6: a bad argument is found before anything is stored."""
 
     async def check(store: Store) -> None:
         with pytest.raises(BadArgument, match="record 7"):
             await store.create(new_run("a"), turn(0, 7, step_row(7)))
         assert await store.get("a") is None
+
+    world.run(check)
+
+
+def check_an_item_can_be_taken_once(world: World) -> None:
+    """E5, law 6: a turn that takes an item which is gone, or another run's, is refused whole."""
+
+    async def check(store: Store) -> None:
+        key, other = await create(store, "a"), await create(store, "b")
+        await store.append("a", event(), 9)
+        await store.append("b", event(), 9)
+        (mine,), (theirs,) = await store.inbox(key, 9), await store.inbox(other, 9)
+        await accept(store, turn(key, 2, step_row(2), consumed=[mine.id]))
+        before = await everything(store, "a"), await everything(store, "b")
+        for taken in ([mine.id], [theirs.id], [mine.id, theirs.id], [10**9]):
+            assert isinstance(await commit(store, turn(key, 3, step_row(3), consumed=taken)), Rejected)
+        assert (await everything(store, "a"), await everything(store, "b")) == before
 
     world.run(check)

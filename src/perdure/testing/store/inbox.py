@@ -8,10 +8,10 @@ import pytest
 
 from perdure.errors import InboxFull, RunFinished, RunNotFound
 from perdure.store.base import Appended, Committed, Store
-from stores.store_kit import World, accept, cancel, create, event, everything, finishing, outcome, turn
+from perdure.testing.store.kit import World, accept, cancel, create, event, everything, finishing, outcome, turn
 
 
-def test_items_keep_their_order(world: World) -> None:
+def check_items_keep_their_order(world: World) -> None:
     """E2, E3: identical events are all kept, in the order of arrival."""
 
     async def check(store: Store) -> None:
@@ -27,7 +27,7 @@ def test_items_keep_their_order(world: World) -> None:
     world.run(check)
 
 
-def test_the_same_key_twice_is_one_item(world: World) -> None:
+def check_the_same_key_twice_is_one_item(world: World) -> None:
     """A15, E3: also after the first one was read, and after the run ended: a repeated call must succeed."""
 
     async def check(store: Store) -> None:
@@ -46,7 +46,7 @@ def test_the_same_key_twice_is_one_item(world: World) -> None:
     world.run(check)
 
 
-def test_one_too_many_is_refused_and_not_dropped(world: World) -> None:
+def check_one_too_many_is_refused_and_not_dropped(world: World) -> None:
     """The limit counts unread events of one type; reading makes room; nothing is written by a refusal."""
 
     async def check(store: Store) -> None:
@@ -65,7 +65,7 @@ def test_one_too_many_is_refused_and_not_dropped(world: World) -> None:
     world.run(check)
 
 
-def test_unknown_and_ended_runs_take_nothing(world: World) -> None:
+def check_unknown_and_ended_runs_take_nothing(world: World) -> None:
     """F9, F11: each with its own error; a second cancel and a cancel of an ended run change nothing."""
 
     async def check(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_unknown_and_ended_runs_take_nothing(world: World) -> None:
     world.run(check)
 
 
-def test_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> None:
+def check_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> None:
     """C15, E1: in either order, never silently dropped."""
 
     async def check(store: Store) -> None:
@@ -109,7 +109,7 @@ def test_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> No
     world.run(check)
 
 
-def test_cancel_and_completion_agree_on_the_end(world: World) -> None:
+def check_cancel_and_completion_agree_on_the_end(world: World) -> None:
     """C16: whoever comes first, there is one terminal status and it stays."""
 
     async def check(store: Store) -> None:

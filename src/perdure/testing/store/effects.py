@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.store.base import ItemKind, ParentLink, Release, Status, Store
 from perdure.store.items import ChildNotice, child_item, read_child_item
-from stores.store_kit import (
+from perdure.testing.store.kit import (
     World,
     accept,
     cancel,
@@ -22,7 +22,7 @@ from stores.store_kit import (
 )
 
 
-def test_a_send_arrives_with_the_record_of_it(world: World) -> None:
+def check_a_send_arrives_with_the_record_of_it(world: World) -> None:
     """A13, E9: the item is in the target's inbox, and the delivery names the owner to tell."""
 
     async def check(store: Store) -> None:
@@ -37,7 +37,7 @@ def test_a_send_arrives_with_the_record_of_it(world: World) -> None:
     world.run(check)
 
 
-def test_refused_sends_are_recorded_as_such(world: World) -> None:
+def check_refused_sends_are_recorded_as_such(world: World) -> None:
     """F9: unknown, ended and full targets each have their own record, and the turn goes through."""
 
     async def check(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_refused_sends_are_recorded_as_such(world: World) -> None:
     world.run(check)
 
 
-def test_a_run_can_send_to_itself(world: World) -> None:
+def check_a_run_can_send_to_itself(world: World) -> None:
     """E9: its own inbox is an inbox like any other, until the turn that ends the run."""
 
     async def check(store: Store) -> None:
@@ -71,7 +71,7 @@ def test_a_run_can_send_to_itself(world: World) -> None:
     world.run(check)
 
 
-def test_a_cancel_is_sent_once(world: World) -> None:
+def check_a_cancel_is_sent_once(world: World) -> None:
     """L1: the second request is accepted and changes nothing; unread events never stand in its way."""
 
     async def check(store: Store) -> None:
@@ -87,7 +87,7 @@ def test_a_cancel_is_sent_once(world: World) -> None:
     world.run(check)
 
 
-def test_a_child_is_created_with_the_record_of_it(world: World) -> None:
+def check_a_child_is_created_with_the_record_of_it(world: World) -> None:
     """A13: owned children start running at epoch 1, others wait for a claim; both know their parent."""
 
     async def check(store: Store) -> None:
@@ -111,7 +111,7 @@ def test_a_child_is_created_with_the_record_of_it(world: World) -> None:
     world.run(check)
 
 
-def test_the_first_turn_of_a_run_can_have_children(world: World) -> None:
+def check_the_first_turn_of_a_run_can_have_children(world: World) -> None:
     """C7: whoever wrote that turn could not know the key yet, so the store fills it in."""
 
     async def check(store: Store) -> None:
@@ -124,7 +124,7 @@ def test_the_first_turn_of_a_run_can_have_children(world: World) -> None:
     world.run(check)
 
 
-def test_a_taken_child_id_is_a_conflict(world: World) -> None:
+def check_a_taken_child_id_is_a_conflict(world: World) -> None:
     """C7: unless the run there is exactly the child asked for."""
 
     async def check(store: Store) -> None:
@@ -153,7 +153,7 @@ def test_a_taken_child_id_is_a_conflict(world: World) -> None:
     world.run(check)
 
 
-def test_the_parent_hears_in_the_turn_that_ends_the_child(world: World) -> None:
+def check_the_parent_hears_in_the_turn_that_ends_the_child(world: World) -> None:
     """A14: one change; an unowned parent becomes claimable; an ended parent is not told."""
 
     async def check(store: Store) -> None:
@@ -175,7 +175,7 @@ def test_the_parent_hears_in_the_turn_that_ends_the_child(world: World) -> None:
     world.run(check)
 
 
-def test_a_run_without_parent_tells_nobody(world: World) -> None:
+def check_a_run_without_parent_tells_nobody(world: World) -> None:
     async def check(store: Store) -> None:
         key = await create(store, "a")
         notice = child_item(ChildNotice("a", 1, "child", cancelled="x"), 60)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from perdure.kernel.journal import Cancelled, from_row
 from perdure.store.base import ItemKind, ParentLink, Rejected, Release, Status, Store
 from perdure.store.items import read_child_item
-from stores.store_kit import World, accept, commit, create, everything, finishing, row_of, step_row, turn
+from perdure.testing.store.kit import World, accept, commit, create, everything, finishing, row_of, step_row, turn
 
 
-def test_terminate_ends_a_run_whatever_it_does(world: World) -> None:
+def check_terminate_ends_a_run_whatever_it_does(world: World) -> None:
     """L2, rule 15: a last record that says so, a higher epoch; the owner's late turn changes nothing."""
 
     async def check(store: Store) -> None:
@@ -29,7 +29,7 @@ def test_terminate_ends_a_run_whatever_it_does(world: World) -> None:
     world.run(check)
 
 
-def test_the_owner_learns_of_it_until_it_lets_go(world: World) -> None:
+def check_the_owner_learns_of_it_until_it_lets_go(world: World) -> None:
     """L1: `news` lists the run as ended; `release` clears it; a dead owner's is cleared by reaping."""
 
     async def check(store: Store) -> None:
@@ -49,7 +49,7 @@ def test_the_owner_learns_of_it_until_it_lets_go(world: World) -> None:
     world.run(check)
 
 
-def test_parent_and_children_are_told(world: World) -> None:
+def check_parent_and_children_are_told(world: World) -> None:
     """C7: the parent hears of the end, open children are asked to cancel, detached and ended ones are not."""
 
     async def check(store: Store) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from perdure.store.base import Rejected, Release, Status, Store
-from stores.store_kit import World, accept, create, event, everything, row_of, step_row, turn
+from perdure.testing.store.kit import World, accept, create, event, everything, row_of, step_row, turn
 
 LATER = 10**9
 
 
-def test_a_released_run_sleeps_until_it_is_due(world: World) -> None:
+def check_a_released_run_sleeps_until_it_is_due(world: World) -> None:
     """W4: with the reason why nobody runs it, for people to see."""
 
     async def check(store: Store) -> None:
@@ -28,7 +28,7 @@ def test_a_released_run_sleeps_until_it_is_due(world: World) -> None:
     world.run(check)
 
 
-def test_only_the_owner_releases(world: World) -> None:
+def check_only_the_owner_releases(world: World) -> None:
     """C3: a zombie's release does not take the run from its successor."""
 
     async def check(store: Store) -> None:
@@ -40,7 +40,7 @@ def test_only_the_owner_releases(world: World) -> None:
     world.run(check)
 
 
-def test_an_unseen_item_makes_it_due_at_once(world: World) -> None:
+def check_an_unseen_item_makes_it_due_at_once(world: World) -> None:
     """C14, E1: an event that came after the worker's last look is not slept over; a seen one is."""
 
     async def check(store: Store) -> None:
@@ -61,7 +61,7 @@ def test_an_unseen_item_makes_it_due_at_once(world: World) -> None:
     world.run(check)
 
 
-def test_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
+def check_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
     """C14: the other order of the same race. O2: due at once, also if the clock is set back afterwards."""
 
     async def check(store: Store) -> None:
@@ -76,7 +76,7 @@ def test_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
     world.run(check)
 
 
-def test_release_and_append_in_a_race_always_leave_it_due(world: World) -> None:
+def check_release_and_append_in_a_race_always_leave_it_due(world: World) -> None:
     """C14: two stores on the same data, both orders, no lost wake-up."""
 
     async def check(store: Store) -> None:
@@ -91,7 +91,7 @@ def test_release_and_append_in_a_race_always_leave_it_due(world: World) -> None:
     world.run(check)
 
 
-def test_a_parked_run_waits_for_a_person(world: World) -> None:
+def check_a_parked_run_waits_for_a_person(world: World) -> None:
     """Law 8: nothing of it is lost, nobody claims it, late turns are refused, `resume` brings it back."""
 
     async def check(store: Store) -> None:

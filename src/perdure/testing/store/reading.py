@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
 from perdure.store.base import ParentLink, RunFilter, Status, Store
-from stores.store_kit import World, accept, create, event, finishing, row_of, started_row, step_row, turn
+from perdure.testing.store.checks import cases
+from perdure.testing.store.kit import World, accept, create, event, finishing, row_of, started_row, step_row, turn
 
 HOSTILE = [
     "'; DROP TABLE runs; --",
@@ -23,11 +24,11 @@ HOSTILE = [
 ]
 
 
-async def ids(store: Store, limit: int = 100, before: int | None = None, **where: object) -> list[str]:
-    return [row.id for row in await store.list_runs(RunFilter(**where), limit, before)]  # type: ignore[arg-type]
+async def ids(store: Store, limit: int = 100, before: int | None = None, **where: Any) -> list[str]:
+    return [row.id for row in await store.list_runs(RunFilter(**where), limit, before)]
 
 
-def test_filters_narrow_and_the_newest_come_first(world: World) -> None:
+def check_filters_narrow_and_the_newest_come_first(world: World) -> None:
     """L5: status, workflow, prefix and parent, alone and together."""
 
     async def check(store: Store) -> None:
@@ -61,7 +62,7 @@ def test_filters_narrow_and_the_newest_come_first(world: World) -> None:
     world.run(check)
 
 
-def test_pages_hold_still_while_runs_change(world: World) -> None:
+def check_pages_hold_still_while_runs_change(world: World) -> None:
     """L5: runs that start, move on or end between two pages are neither repeated nor skipped."""
 
     async def check(store: Store) -> None:
@@ -77,8 +78,8 @@ def test_pages_hold_still_while_runs_change(world: World) -> None:
     world.run(check)
 
 
-@pytest.mark.parametrize("run_id", HOSTILE)
-def test_hostile_ids_are_only_text(world: World, run_id: str) -> None:
+@cases(HOSTILE)
+def check_hostile_ids_are_only_text(world: World, run_id: str) -> None:
     """S2, E19, F12: quotes, wildcards and odd characters mean themselves; nothing is normalised."""
 
     async def check(store: Store) -> None:
@@ -92,7 +93,7 @@ def test_hostile_ids_are_only_text(world: World, run_id: str) -> None:
     world.run(check)
 
 
-def test_prefixes_at_the_end_of_unicode(world: World) -> None:
+def check_prefixes_at_the_end_of_unicode(world: World) -> None:
     """F12: a prefix whose last character has no successor still finds its runs."""
 
     async def check(store: Store) -> None:
@@ -107,7 +108,7 @@ def test_prefixes_at_the_end_of_unicode(world: World) -> None:
     world.run(check)
 
 
-def test_bytes_come_back_as_they_went(world: World) -> None:
+def check_bytes_come_back_as_they_went(world: World) -> None:
     """E4, E17, B10: NUL, empty, not UTF-8, of a kind nobody knows: a store keeps bytes and judges nothing."""
 
     async def check(store: Store) -> None:
@@ -125,7 +126,7 @@ def test_bytes_come_back_as_they_went(world: World) -> None:
     world.run(check)
 
 
-def test_a_journal_can_be_read_in_parts(world: World) -> None:
+def check_a_journal_can_be_read_in_parts(world: World) -> None:
     async def check(store: Store) -> None:
         key = await create(store, "a")
         await accept(store, turn(key, 2, *[step_row(seq) for seq in range(2, 8)]))
@@ -137,7 +138,7 @@ def test_a_journal_can_be_read_in_parts(world: World) -> None:
     world.run(check)
 
 
-def test_loading_writes_nothing(world: World) -> None:
+def check_loading_writes_nothing(world: World) -> None:
     """R9: a run looks the same after it was read."""
 
     async def check(store: Store) -> None:

@@ -1,0 +1,228 @@
+"""Law 6: every call may be repeated after `StoreUnavailable`. The dangerous fault is "raised an error but did commit".
+
+Each call is made three times over: once as it should go; with an error before anything happened, then again; with an
+error after it happened, then again. What is stored must be the same, and the answer as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from perdure.errors import StoreUnavailable
+from perdure.store.base import (
+    Committed,
+    Created,
+    Existing,
+    NextGeneration,
+    ParentLink,
+    Release,
+    RunFilter,
+    RunKey,
+    Status,
+    Store,
+)
+from perdure.store.items import ChildNotice, child_item
+from perdure.testing.store.checks import cases
+from perdure.testing.store.kit import (
+    World,
+    accept,
+    cancel,
+    completed_row,
+    create,
+    event,
+    everything,
+    finishing,
+    new_run,
+    send,
+    spawn,
+    started_row,
+    step_row,
+    turn,
+    worker,
+)
+from perdure.testing.wrappers import FaultyStore
+
+
+class Scene(NamedTuple):
+    """A store prepared the same way every time, by key."""
+
+    store: Store
+    a: RunKey
+    b: RunKey
+    item: int
+
+
+async def _prepare(store: Store) -> Scene:
+    """Two runs of worker w1 (the second a child of the first), one of w2, one unowned, one parked, one ended."""
+    for name in ("w1", "w2"):
+        await store.register_worker(worker(name))
+    a = await create(store, "a")
+    b = await create(store, "b", parent=ParentLink(key=a, generation=1, location="child"))
+    await create(store, "c", owner="w2")
+    await create(store, "free", owner=None)
+    await store.park(await create(store, "parked"), 1, "diverged", 5)
+    await accept(store, finishing(await create(store, "ended"), 2))
+    await create(store, "orphan", owner="ghost")
+    delivery = (await store.append("a", event(data=b"1"), 9)).delivery
+    assert delivery is not None
+    return Scene(store, a, b, delivery.item.id)
+
+
+async def _snapshot(store: Store) -> dict[str, Any]:
+    runs = await store.list_runs(RunFilter(), 100)
+    return {
+        **{row.id: await everything(store, row.id) for row in runs},
+        "workers": sorted(info.id for info in await store.workers()),
+        "held": {name: dict(await store.held(name)) for name in ("w1", "w2", "ghost")},
+        "counts": dict(await store.count_runs()),
+    }
+
+
+class CallCase(NamedTuple):
+    """One call on a prepared store."""
+
+    name: str
+    method: str
+    act: Callable[[Store, Scene], Awaitable[Any]]
+    same: Callable[[Any], Any] = lambda answer: None
+
+
+def _commit(name: str, *turns: Callable[[Scene], Any]) -> CallCase:
+    async def act(store: Store, scene: Scene) -> Any:
+        return await store.commit([make(scene) for make in turns])
+
+    def same(answer: Any) -> Any:
+        assert all(isinstance(result, Committed) for result in answer), answer
+        return [(list(result.effects), dict(result.spawned)) for result in answer]
+
+    return CallCase(f"commit {name}", "commit", act, same)
+
+
+def _continued(scene: Scene) -> Any:
+    following = NextGeneration(workflow="order", version="2", started=started_row())
+    return turn(scene.a, 2, completed_row(2), continued=following)
+
+
+def _notice(scene: Scene) -> Any:
+    return finishing(scene.b, 2, notice=child_item(ChildNotice("b", 1, "child", cancelled="x"), 60))
+
+
+def _sending(scene: Scene) -> Any:
+    return turn(scene.a, 2, send(2, "c"), send(3, "nobody"), send(4, "ended"), send(5, "a"))
+
+
+def _spawning(scene: Scene) -> Any:
+    link = ParentLink(key=scene.a, generation=1, location="kid")
+    return turn(scene.a, 2, spawn(2, new_run("kid", parent=link)), spawn(3, new_run("c")))
+
+
+def _ids(answer: Any) -> Any:
+    return [row.id for row in answer]
+
+
+def _key(answer: Any) -> Any:
+    return answer.key if isinstance(answer, Created) else answer.row.key if isinstance(answer, Existing) else answer
+
+
+CALLS = [
+    CallCase("create", "create", lambda store, _: store.create(new_run("new", owner=None), None), _key),
+    CallCase("create owned", "create", lambda store, _: store.create(new_run("new"), None), _key),
+    CallCase(
+        "create with a turn",
+        "create",
+        lambda store, _: store.create(new_run("new"), turn(0, 2, step_row(2), send(3, "c"), frontier=b"f")),
+        _key,
+    ),
+    CallCase("create finished", "create", lambda store, _: store.create(new_run("new"), finishing(0, 2)), _key),
+    CallCase(
+        "create many",
+        "create_all",
+        lambda store, _: store.create_all([(new_run("new"), turn(0, 2)), (new_run("other"), finishing(0, 2))]),
+        lambda answers: [_key(answer) for answer in answers],
+    ),
+    CallCase("append with a key", "append", lambda store, _: store.append("a", event(dedup="k"), 9)),
+    CallCase("append to an unowned run", "append", lambda store, _: store.append("free", event(dedup="k"), 9)),
+    CallCase("request_cancel", "request_cancel", lambda store, _: store.request_cancel("a", cancel())),
+    CallCase("terminate", "terminate", lambda store, _: store.terminate("a", "enough", 70)),
+    CallCase("terminate a child", "terminate", lambda store, _: store.terminate("b", "enough", 70)),
+    CallCase("resume", "resume", lambda store, _: store.resume("parked", 70)),
+    CallCase("register_worker", "register_worker", lambda store, _: store.register_worker(worker("w3"))),
+    CallCase("unregister_worker", "unregister_worker", lambda store, _: store.unregister_worker("w1", 70)),
+    CallCase("renew", "renew", lambda store, _: store.renew("w1", 70)),
+    CallCase("reap", "reap", lambda store, _: store.reap("w1", 70)),
+    CallCase("claim", "claim", lambda store, _: store.claim("w1", 70, 9)),
+    CallCase("held", "held", lambda store, _: store.held("w1"), dict),
+    CallCase("load", "load", lambda store, scene: store.load([scene.a, scene.b]), list),
+    _commit("records", lambda scene: turn(scene.a, 2, step_row(2), step_row(3), state=b"{}")),
+    _commit("frontier", lambda scene: turn(scene.a, 2, status=Status.WAITING, wake_at=9, frontier=b"f")),
+    _commit("consumed", lambda scene: turn(scene.a, 2, step_row(2), consumed=[scene.item])),
+    _commit("the end", lambda scene: finishing(scene.a, 2)),
+    _commit("notice", _notice),
+    _commit("sends", _sending),
+    _commit("children", _spawning),
+    _commit("continued", _continued),
+    _commit("several", lambda scene: turn(scene.a, 2, step_row(2)), lambda scene: turn(scene.b, 2, step_row(2))),
+    CallCase(
+        "release",
+        "release",
+        lambda store, scene: store.release("w1", [Release(key=scene.a, epoch=1, seen_item=0, ready_at=90)]),
+    ),
+    CallCase("park", "park", lambda store, scene: store.park(scene.a, 1, "diverged", 70), bool),
+    CallCase("news", "news", lambda store, _: store.news("w1", 1), lambda news: (news.cursor, list(news.items))),
+    CallCase("get", "get", lambda store, _: store.get("a"), lambda row: row),
+    CallCase("list_runs", "list_runs", lambda store, _: store.list_runs(RunFilter(), 9), _ids),
+    CallCase("count_runs", "count_runs", lambda store, _: store.count_runs(), dict),
+    CallCase("journal", "journal", lambda store, scene: store.journal(scene.a, 1), list),
+    CallCase("inbox", "inbox", lambda store, scene: store.inbox(scene.a, 9), list),
+    CallCase("workers", "workers", lambda store, _: store.workers(), lambda found: sorted(w.id for w in found)),
+]
+
+
+async def _one(world: World, case: CallCase, *, faulty: bool, after: bool) -> tuple[Any, Any]:
+    store = await world.connect()
+    try:
+        scene = await _prepare(store)
+        if faulty:
+            wrapped: Any = FaultyStore(store, 1, after=after, only=case.method)
+            with pytest.raises(StoreUnavailable):
+                await case.act(wrapped, scene)
+            answer = await case.act(wrapped, scene)
+            assert wrapped.failed == [case.method]
+        else:
+            answer = await case.act(store, scene)
+        return case.same(answer), await _snapshot(store)
+    finally:
+        await store.close()
+
+
+def _compare(world: World, case: CallCase, after: bool) -> None:
+    async def check(_: Store) -> None:
+        expected = await _one(world.fresh(), case, faulty=False, after=False)
+        assert await _one(world.fresh(), case, faulty=True, after=after) == expected
+
+    world.run(check)
+
+
+@cases([(case,) for case in CALLS])
+def check_raised_but_committed(world: World, case: CallCase) -> None:
+    """W2, B2: repeated after it happened, the call changes nothing more and answers as well."""
+    _compare(world, case, after=True)
+
+
+@cases([(case,) for case in CALLS])
+def check_raised_and_did_nothing(world: World, case: CallCase) -> None:
+    """W2, B1: repeated after it did not happen, the call does what it should have done."""
+    _compare(world, case, after=False)
+
+
+def check_every_call_is_covered(world: World) -> None:
+    """W2 means every call; one that is added to the protocol has to be added above."""
+    methods = {
+        name
+        for name in vars(Store)
+        if not name.startswith("_") and name not in ("open", "close", "watch") and callable(getattr(Store, name))
+    }
+    assert methods == {case.method for case in CALLS}

@@ -1,0 +1,28 @@
+-- Written by release 0.1.0 (schema 1), and kept as it was: later releases must still open it.
+PRAGMA journal_mode = wal;
+PRAGMA application_id = 1886545013;
+PRAGMA user_version = 1;
+CREATE TABLE runs ( key               INTEGER PRIMARY KEY AUTOINCREMENT, id                TEXT    NOT NULL UNIQUE, generation        INTEGER NOT NULL, workflow          TEXT    NOT NULL, version           TEXT    NOT NULL, status            TEXT    NOT NULL, epoch             INTEGER NOT NULL, owner             TEXT, ready_at          INTEGER NOT NULL, wake_at           INTEGER, next_seq          INTEGER NOT NULL, created_at        INTEGER NOT NULL, updated_at        INTEGER NOT NULL, finished_at       INTEGER, recoveries        INTEGER NOT NULL, input_digest      BLOB    NOT NULL, parent_key        INTEGER, parent_generation INTEGER, parent_location   TEXT, cancel_requested  INTEGER NOT NULL, frontier          BLOB, reason            TEXT, custom_status     BLOB, state             BLOB, last_item         INTEGER NOT NULL DEFAULT 0 ) STRICT;
+CREATE INDEX runs_claimable ON runs (ready_at) WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting');
+CREATE INDEX runs_owned ON runs (owner) WHERE owner IS NOT NULL;
+CREATE INDEX runs_ended_under_owner ON runs (owner) WHERE owner IS NOT NULL AND finished_at IS NOT NULL;
+CREATE INDEX runs_children ON runs (parent_key) WHERE parent_key IS NOT NULL;
+CREATE INDEX runs_open ON runs (key) WHERE finished_at IS NULL;
+CREATE INDEX runs_ended ON runs (status, key) WHERE finished_at IS NOT NULL;
+CREATE TABLE journal ( run_key    INTEGER NOT NULL, generation INTEGER NOT NULL, seq        INTEGER NOT NULL, at         INTEGER NOT NULL, kind       TEXT    NOT NULL, location   TEXT    NOT NULL, data       BLOB    NOT NULL, "check"    INTEGER NOT NULL ) STRICT;
+CREATE UNIQUE INDEX journal_position ON journal (run_key, generation, seq);
+CREATE TABLE inbox ( id      INTEGER PRIMARY KEY AUTOINCREMENT, run_key INTEGER NOT NULL, kind    TEXT    NOT NULL, type    TEXT    NOT NULL, data    BLOB    NOT NULL, sent_at INTEGER NOT NULL, previous INTEGER NOT NULL ) STRICT;
+CREATE INDEX inbox_of_run ON inbox (run_key, kind, type);
+CREATE TABLE inbox_keys ( run_key INTEGER NOT NULL, dedup   TEXT    NOT NULL, PRIMARY KEY (run_key, dedup) ) STRICT, WITHOUT ROWID;
+CREATE TABLE workers ( id         TEXT    NOT NULL PRIMARY KEY, name       TEXT    NOT NULL, host       TEXT    NOT NULL, pid        INTEGER NOT NULL, started_at INTEGER NOT NULL ) STRICT, WITHOUT ROWID;
+INSERT INTO runs ("key", "id", "generation", "workflow", "version", "status", "epoch", "owner", "ready_at", "wake_at", "next_seq", "created_at", "updated_at", "finished_at", "recoveries", "input_digest", "parent_key", "parent_generation", "parent_location", "cancel_requested", "frontier", "reason", "custom_status", "state", "last_item") VALUES (1, 'old', 1, 'order', '1', 'waiting', 1, 'w1', 0, 900, 3, 1, 102, NULL, 0, X'646967657374', NULL, NULL, NULL, 0, X'7B22736571223A322C22636F756E74223A302C22646967657374223A307D', NULL, NULL, X'7B226E223A317D', 2);
+INSERT INTO runs ("key", "id", "generation", "workflow", "version", "status", "epoch", "owner", "ready_at", "wake_at", "next_seq", "created_at", "updated_at", "finished_at", "recoveries", "input_digest", "parent_key", "parent_generation", "parent_location", "cancel_requested", "frontier", "reason", "custom_status", "state", "last_item") VALUES (2, 'ended', 1, 'order', '1', 'completed', 1, NULL, 0, NULL, 3, 1, 102, 102, 0, X'646967657374', NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0);
+INSERT INTO journal ("run_key", "generation", "seq", "at", "kind", "location", "data", "check") VALUES (1, 1, 1, 1, 'started', '', X'7B22776F726B666C6F77223A226F72646572222C2276657273696F6E223A2231222C22696E707574223A5B5D2C2273656564223A377D', 241335777);
+INSERT INTO journal ("run_key", "generation", "seq", "at", "kind", "location", "data", "check") VALUES (1, 1, 2, 102, 'step_done', 'charge', X'7B2276616C7565223A317D', 264251340);
+INSERT INTO journal ("run_key", "generation", "seq", "at", "kind", "location", "data", "check") VALUES (2, 1, 1, 1, 'started', '', X'7B22776F726B666C6F77223A226F72646572222C2276657273696F6E223A2231222C22696E707574223A5B5D2C2273656564223A377D', 241335777);
+INSERT INTO journal ("run_key", "generation", "seq", "at", "kind", "location", "data", "check") VALUES (2, 1, 2, 102, 'completed', '', X'7B2276616C7565223A6E756C6C7D', 377990535);
+INSERT INTO inbox ("id", "run_key", "kind", "type", "data", "sent_at", "previous") VALUES (2, 1, 'event', 'ping', X'7B2261223A317D', 50, 0);
+INSERT INTO inbox_keys ("run_key", "dedup") VALUES (1, 'k');
+INSERT INTO workers ("id", "name", "host", "pid", "started_at") VALUES ('w1', 'test', 'here', 1, 1);
+INSERT OR REPLACE INTO sqlite_sequence VALUES ('inbox', 2);
+INSERT OR REPLACE INTO sqlite_sequence VALUES ('runs', 2);
