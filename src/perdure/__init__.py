@@ -1,7 +1,9 @@
 """perdure: ordinary async Python that survives crashes, restarts, deploys and moves between machines."""
 
+from perdure.admin.check import Checked as Checked
 from perdure.admin.views import HistoryEntry as HistoryEntry
 from perdure.admin.views import RunView as RunView
+from perdure.admin.why import Reason as Reason
 from perdure.authoring.event import event as event
 from perdure.authoring.options import FailedAttempt as FailedAttempt
 from perdure.authoring.step import Step as Step

@@ -51,7 +51,7 @@ def test_records_of_a_removed_operation_are_passed_over(
     """CONFORMANCE V3: the open run goes on without it, whether it was past it or still waiting; a pending one is
     withdrawn, and nothing runs twice."""
     name = workflow_name()
-    old, new, pending = old_and_new(name, case)
+    old, new, _ = old_and_new(name, case)
 
     async def main() -> None:
         await live_with_friend(lives, source, old, name)

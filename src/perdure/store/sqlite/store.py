@@ -33,14 +33,16 @@ from perdure.store.base import (
     NewRun,
     News,
     Release,
+    Reopen,
     RunFilter,
     RunKey,
     RunRow,
+    Snapshot,
     Status,
     Turn,
     WorkerInfo,
 )
-from perdure.store.sqlite import changes, liveness, reads
+from perdure.store.sqlite import changes, lifecycle, liveness, reads
 from perdure.store.sqlite.lane import Lane
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.reader import Reader
@@ -194,6 +196,23 @@ class SQLiteStore:
     async def resume(self, run_id: str, at: int) -> bool:
         return await self._write(changes.resume, run_id, at)
 
+    # -- people ------------------------------------------------------------------------------------------
+
+    async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        return await self._write(lifecycle.pause, run_id, reason, at)
+
+    async def unpause(self, run_id: str, at: int) -> bool:
+        return await self._write(lifecycle.unpause, run_id, at)
+
+    async def reopen(self, reopen: Reopen) -> bool:
+        return await self._write(lifecycle.reopen, reopen)
+
+    async def restore(self, snapshot: Snapshot) -> Created | Existing:
+        return await self._write(lifecycle.restore, snapshot)
+
+    async def delete(self, keys: Sequence[RunKey]) -> int:
+        return await self._write(lifecycle.delete, keys)
+
     # -- workers -----------------------------------------------------------------------------------------
 
     async def register_worker(self, worker: WorkerInfo) -> None:
@@ -299,6 +318,13 @@ class SQLiteStore:
 
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self._read(reads.workers)
+
+    async def dead_workers(self) -> frozenset[str]:
+        return await self._read(self._look_for_dead)
+
+    def _look_for_dead(self, session: Session) -> frozenset[str]:
+        others = [worker.id for worker in reads.workers(session) if worker.id not in self._locks]
+        return frozenset(worker_id for worker_id in others if liveness.is_dead(self.path, worker_id))
 
 
 def _sqlite_number() -> int:
