@@ -19,8 +19,8 @@ from perdure.errors import ActionRefused
 from perdure.kernel import journal
 from perdure.kernel.journal import Fault, Record, from_row, to_row
 from perdure.kernel.operation import unchecked_frontier
-from perdure.store.base import ItemKind, Loaded, NewItem, Reopen, RunRow, Status, Store
-from perdure.store.items import ChildNotice, child_item, read_child_item
+from perdure.store.base import ItemKind, Reopen, RunRow, Status, Store
+from perdure.store.items import read_child_item
 
 #: Replays a proposed journal of a run, without writing.
 Replayer: TypeAlias = Callable[[RunRow, Sequence[Record], bytes], Awaitable[Verdict]]
@@ -85,7 +85,7 @@ class _Planner:
         void |= {r.seq for r in live if r.seq > first and _is_cancel_of_child(r)}
         kept = [record for record in live if record.seq not in void]
         parent_seq = None if with_parent else await self._parent_seq(row)
-        items, children = await self._children(row, kept)
+        children = await self._children(row, kept)
         record = Record(
             row.next_seq, max(self._at, row.updated_at), "", journal.Resumed(taken_back=tuple(sorted(void)))
         )
@@ -96,7 +96,6 @@ class _Planner:
             epoch=row.epoch,
             record=to_row(record),
             frontier=frontier,
-            items=items,
             parent_seq=parent_seq,
         )
         plans = [_Plan(row, reopen)]
@@ -146,16 +145,15 @@ class _Planner:
             raise ActionRefused(f"the parent {parent.id!r} of run {row.id!r} has been told of the failure: {also}")
         return None if parent.status.terminal else parent.next_seq
 
-    async def _children(self, row: RunRow, kept: Sequence[Record]) -> tuple[list[NewItem], list[RunRow]]:
-        """For the children it will wait for: what it missed of their ends, and those that have to go on with it."""
+    async def _children(self, row: RunRow, kept: Sequence[Record]) -> list[RunRow]:
+        """Of the children it will wait for, those that failed and have to go on with it."""
         told = {
             read_child_item(item.data).child_id
             for item in await self._store.inbox(row.key, 1_000_000)
             if item.kind is ItemKind.CHILD
         }
-        items: list[NewItem] = []
         again: list[RunRow] = []
-        for location, started in open_children(kept).items():
+        for started in open_children(kept).values():
             body = started.body
             if not isinstance(body, journal.ChildStarted) or body.child_id in told:
                 continue
@@ -170,16 +168,8 @@ class _Planner:
             if child.status is Status.FAILED:
                 again.append(child)
             elif child.status is Status.COMPLETED:
-                (loaded,) = await self._store.load([child.key])
-                items.append(_notice(loaded, row.generation, location, self._at))
-        return items, again
-
-
-def _notice(child: Loaded, generation: int, location: str, at: int) -> NewItem:
-    end = from_row(child.rows[-1]).body
-    if not isinstance(end, journal.Completed):
-        raise ActionRefused(f"the journal of the child {child.run.id!r} does not end as its status says.")
-    return child_item(ChildNotice(child.run.id, generation, location, value=end.value), at)
+                raise ActionRefused(f"run {row.id!r} would wait for its child {child.id!r}, which has ended since.")
+        return again
 
 
 def _seen(live: Sequence[Record], kept: Sequence[Record], end: Record) -> int:

@@ -34,10 +34,8 @@ async def fork(
 
     JSON is what `perdure history --full` shows; `-` reads it from standard input.
     """
-    edited: Any = ... if result is None else Raw(msgspec.json.encode(_json(result, "--result")))
-    replaced = None if arguments is None else _json(arguments, "--input")
-    if replaced is not None and not isinstance(replaced, dict):
-        raise BadArgument('--input is a JSON object of arguments by name, such as {"cents": 500}.')
+    edited: Any = ... if result is None else _json(result, "--result", Raw)
+    replaced = None if arguments is None else _json(arguments, "--input", dict[str, Raw])
     async with session(store) as opened:
         made = await opened.engine.fork(
             run_id, id=new_id, at=location, result=edited, arguments=replaced, generation=generation, paused=paused
@@ -48,8 +46,12 @@ async def fork(
         output.print_line(identity(made.id))
 
 
-def _json(text: str, option: str) -> Any:
+def _json(text: str, option: str, kind: Any) -> Any:
+    """Checked to be JSON, and kept as it was written: a number must not change on its way into a journal."""
+    data = read_argument(text).strip().encode()
     try:
-        return msgspec.json.decode(read_argument(text))
+        msgspec.json.decode(data)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise BadArgument(f"{option} is not JSON: {error}.") from None
+        shape = ' It is an object of arguments by name, such as {"cents": 500}.' if option == "--input" else ""
+        raise BadArgument(f"{option} was not understood: {error}.{shape}") from None

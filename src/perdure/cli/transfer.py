@@ -62,10 +62,7 @@ def _write(path: str, data: bytes, *, force: bool) -> None:
 @durable
 async def import_(file: str, store: str, run_id: str | None, run: bool, as_json: bool) -> None:
     """Create a run from an exported FILE (`-`: standard input). An open one is paused: its original may still run."""
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise BadArgument(f"{file} cannot be read: {error.strerror}.") from None
+    data = _read(file)
     source = "standard input" if file == "-" else os.path.basename(file)
     async with session(store, create=True) as opened:
         made = await opened.engine.import_run(data, id=run_id, source=source, paused=not run)
@@ -74,3 +71,10 @@ async def import_(file: str, store: str, run_id: str | None, run: bool, as_json:
         output.print_json({"id": made.id, "status": view.status})
     else:
         output.print_line(f"{identity(made.id)}: imported (status {view.status})")
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise BadArgument(f"{file} cannot be read: {error.strerror}.") from None

@@ -286,8 +286,6 @@ class Reopen(Struct, frozen=True, gc=False):
     #: The record that says what counts no longer; its seq is the run's next_seq.
     record: Row
     frontier: bytes
-    #: Put into its inbox: what it had taken and what was lost to it because it had ended.
-    items: Sequence[NewItem] = ()
     #: `next_seq` of the parent, if there is an open one that has not been told yet: an unread notice is withdrawn.
     parent_seq: int | None = None
 

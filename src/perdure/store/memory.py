@@ -254,8 +254,6 @@ class MemoryStore:
         run.epoch += 1
         run.status, run.finished_at, run.frontier = Status.PENDING, None, reopen.frontier
         run.updated_at = reopen.record.at
-        for item in reopen.items:
-            self._offer(run, item, NEVER)
         self._make_claimable(run)
         return True
 

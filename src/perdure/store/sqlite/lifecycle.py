@@ -60,10 +60,6 @@ def reopen(session: Session, reopen: Reopen) -> bool:
         told = items.notices_of(run.id, run.parent, inbox)
         session.executemany(SQL["take_item"], [(item.id, run.parent.key) for item in told])
     session.execute(SQL["drop_pause_items"], (run.key,))
-    for item in reopen.items:
-        receiver = find_receiver_by_key(session, run.key)  # anew each time: an item names the one before it
-        if receiver is not None:
-            offer(session, receiver, item, NEVER)
     return True
 
 
