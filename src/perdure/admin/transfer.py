@@ -104,9 +104,9 @@ async def export_run(store: Store, run_id: str) -> bytes:
         parent=_parent(loaded.rows[0]),
         cancel_requested=row.cancel_requested,
         reason=row.reason,
-        frontier=Raw(row.frontier or b""),
-        custom_status=Raw(row.custom_status or b""),
-        state=Raw(row.state or b""),
+        frontier=_raw(row.frontier),
+        custom_status=_raw(row.custom_status),
+        state=_raw(row.state),
         journals=tuple(
             Generation(number, tuple(_record(one) for one in rows)) for number, rows in journals.items() if rows
         ),
@@ -227,6 +227,10 @@ def _row(record: StoredRecord) -> Row:
 def _parent(first: Row) -> str | None:
     body = from_row(first).body
     return body.parent if isinstance(body, Started) else None
+
+
+def _raw(data: bytes | None) -> Raw:
+    return ABSENT if data is None else Raw(data)
 
 
 def _optional(raw: Raw) -> bytes | None:

@@ -295,7 +295,7 @@ class MemoryStore:
         return Created(key=run.key, epoch=0, committed=None)
 
     async def delete(self, keys: Sequence[RunKey]) -> int:
-        gone = [run for key in keys if (run := self._runs.get(key)) is not None]
+        gone = [run for key in set(keys) if (run := self._runs.get(key)) is not None]
         gone = [run for run in gone if run.status.terminal and run.owner is None]
         for run in gone:
             del self._runs[run.key], self._by_id[run.id]
