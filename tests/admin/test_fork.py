@@ -87,7 +87,7 @@ async def finished(engine: Engine, run_id: str = "run") -> dict[str, Any]:
 
 
 def test_from_a_location_everything_after_it_happens_again(lives: Lives) -> None:
-    """CONFORMANCE L4: what is before stands, events received after it are delivered again, the original is untouched."""
+    """CONFORMANCE L4: what is before stands, events received after it come again, the original is untouched."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -137,7 +137,7 @@ def test_from_the_start_with_an_edited_input(lives: Lives) -> None:
             forked = await engine.fork("run", id="again", arguments={"item": "pencil", "count": 2})
             assert (await forked.result(timeout=20))["price"] == 12
             assert (await engine.start(order("pencil", 2), id="again")).id == "again"
-            with pytest.raises(BadArgument, match="no argument 'color'.*'item'"):
+            with pytest.raises(BadArgument, match=r"no argument 'color'.*'item'"):
                 await engine.fork("run", id="other", arguments={"color": "red"})
 
     run_async(main())
@@ -214,7 +214,7 @@ def test_an_unknown_location_names_near_ones(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:
             await finished(engine)
-            with pytest.raises(UnknownLocation, match="at 'qoute'. Near ones: 'quote'"):
+            with pytest.raises(UnknownLocation, match=r"at 'qoute'\. Near ones: 'quote'"):
                 await engine.fork("run", id="again", at="qoute")
             with pytest.raises(UnknownLocation, match="Near ones"):
                 await engine.fork("run", id="again", at="")
