@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ _registries: dict[Path, tuple[Registry, Any]] = {}
 
 
 @pytest.fixture
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The workflows of the file's own release, alone in the registry."""
     file: Path = request.getfixturevalue("file")
     own = _registries.get(file.parent)
@@ -44,11 +43,15 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(registry, "_workflows", own[0]._workflows)
     monkeypatch.setattr(registry, "_events", own[0]._events)
     own[1].BROKEN.clear()
-    yield own[1]
+    return own[1]
 
 
 def name_of(file: Path) -> str:
     return f"{file.parent.name}/{file.stem}"
+
+
+def is_open(file: Path) -> bool:
+    return json.loads(file.read_bytes())["body"].get("finished_at") is None
 
 
 async def imported(store: Store, file: Path) -> Loaded:
@@ -107,7 +110,7 @@ def test_every_prefix_of_it_replays(file: Path, code: Any) -> None:
     run_async(main())
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if json.loads(file.read_bytes())["body"].get("finished_at") is None], ids=name_of)  # fmt: skip
+@pytest.mark.parametrize("file", [file for file in FILES if is_open(file)], ids=name_of)
 def test_an_open_one_goes_on_to_its_end(file: Path, code: Any, lives: Lives) -> None:
     """V5: on every store, with whatever it waits for given to it."""
 

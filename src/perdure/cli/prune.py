@@ -34,7 +34,7 @@ async def delete(run_id: str, store: str, as_json: bool) -> None:
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(sorted(TERMINAL)),
+    type=click.Choice(sorted(status.value for status in TERMINAL)),
     help="Only these; may be repeated. All ended runs if not given.",
 )
 @click.option("--workflow", help="Only runs of this workflow.")
