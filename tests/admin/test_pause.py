@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from admin.flows import Outside, opened, reaches
 from events.kinds import Note
 from perdure import ActionRefused, RunNotFound, Status, receive, sleep, step, workflow
+from perdure.store.base import Loaded
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -168,6 +170,36 @@ def test_a_worker_that_dies_holding_a_paused_run_leaves_it_paused(lives: Lives) 
             assert await later.unpause("run")
             assert await later.result("run", timeout=20) == "long done"
         await store.close()
+
+    run_async(main())
+
+
+def test_paused_between_a_claim_and_its_load(lives: Lives) -> None:
+    """CONFORMANCE L4: the worker that claimed it does not begin its step."""
+
+    async def main() -> None:
+        async with lives.engine(worker=False) as client:
+            await client.start(working(), id="run")
+            engine = lives.engine()
+            real = engine._store.load
+            loads: list[int] = []
+
+            async def pause_first(keys: Sequence[int]) -> Sequence[Loaded]:
+                if not loads:
+                    assert await client._store.pause("run", "paused", 1) is not None
+                loads.append(len(keys))
+                return await real(keys)
+
+            engine._store.load = pause_first  # type: ignore[method-assign]
+            await engine.open()
+            await engine.start(sleeping(), id="other")
+            assert await engine.result("other", timeout=20) == "woken done"
+            assert loads
+            assert outside.done == {"woken": 1}
+            assert await client.unpause("run")
+            assert await engine.result("run", timeout=20) == "long done"
+            await engine.close()
+            del engine._store.load
 
     run_async(main())
 

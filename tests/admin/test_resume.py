@@ -9,6 +9,7 @@ import pytest
 
 from admin.flows import Outside, kinds, reaches
 from events.kinds import Note
+from lifecycle.moved_clock import MovedClock
 from perdure import ActionRefused, Engine, RunFailed, RunNotFound, Status, patched, receive, start_child, step, workflow
 from perdure.store.base import Reopen
 from support.lives import Lives, run_async, until
@@ -58,6 +59,20 @@ async def together() -> list[str]:
     if errors:
         raise ExceptionGroup("some failed", errors)
     return [str(result) for result in results]
+
+
+class OrderFailed(Exception):
+    pass
+
+
+@workflow
+async def wrapping(how: str) -> str:
+    try:
+        return await act("inner")
+    except ConnectionError as error:
+        if how == "from":
+            raise OrderFailed("wrapped") from error
+        raise OrderFailed("wrapped")  # noqa: B904
 
 
 @workflow
@@ -241,6 +256,22 @@ def test_of_several_failures_at_once_all_are_tried_again(lives: Lives) -> None:
     run_async(main())
 
 
+@pytest.mark.parametrize("how", ["from", "during"])
+def test_a_failure_wrapped_in_another_error_is_found(lives: Lives, how: str) -> None:
+    """CONFORMANCE L4: by its cause, or by what it was raised in."""
+    outside.broken = {"inner"}
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            await fails(engine, wrapping(how))
+            outside.broken = set()
+            assert await engine.resume("run")
+            assert await engine.result("run", timeout=20) == "inner done"
+        assert outside.done == {"inner": 3}
+
+    run_async(main())
+
+
 def test_a_failure_that_the_code_handled_stays_handled(lives: Lives) -> None:
     """CONFORMANCE L4: only what the run failed of is tried again, not what it had already dealt with."""
     outside.broken = {"first", "second"}
@@ -406,5 +437,26 @@ def test_the_store_takes_a_reopening_once(lives: Lives) -> None:
                 del store.reopen
             assert not await real(reopened[0])
             assert (await kinds(client, "run")).count("resumed") == 1
+
+    run_async(main())
+
+
+def test_a_step_that_is_tried_again_has_all_of_its_time(lives: Lives) -> None:
+    """CONFORMANCE L4, S3: `total_timeout` counts from the resuming, not from a day before it; also over a crash."""
+    outside.broken = {"c"}
+
+    async def main() -> None:
+        clock = MovedClock()
+        engine = lives.engine(clock=clock)
+        await engine.open()
+        await fails(engine, plain())
+        clock.move(86_400)
+        outside.broken, outside.hold = set(), {"c"}
+        assert await engine.resume("run")
+        await until(lambda: outside.done["c"] == 2)
+        await lives.crash(engine)
+        async with lives.engine(clock=clock) as later:
+            outside.hold = set()
+            assert await later.result("run", timeout=20) == ["a done", "b done", "c done"]
 
     run_async(main())

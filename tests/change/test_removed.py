@@ -178,6 +178,29 @@ def test_removed_and_still_called_is_a_clear_error(lives: Lives, source: SourceF
     assert effects.counts() == {"charge": 1, "notify": 1, "ship": 1}
 
 
+def test_something_else_that_vanished_with_it_is_noticed(lives: Lives, source: SourceFile, effects: Effects) -> None:
+    """V1: two waits were pending; one is declared removed, the other is just gone."""
+    name = workflow_name()
+    old = f"""
+        @workflow
+        async def {name}() -> str:
+            await charge()
+            await asyncio.gather(receive(Note), flaky(), asyncio.sleep(7200))
+            return await ship()
+        """
+    new = old.replace("receive(Note), flaky(), asyncio.sleep(7200)", "receive(Note)")
+    told = new.replace("await asyncio.gather", 'removed("flaky"); removed("sleep", "timer"); await asyncio.gather')
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        half = told.replace('removed("sleep", "timer"); ', "")
+        assert "timer 'sleep'" in await parks(lives, source, half, effects)
+        assert await finishes(lives, source, told, resume=True) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"charge": 1, "flaky": 1, "ship": 1}
+
+
 def test_the_wrong_kind_removes_nothing(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """V1: a declaration that does not fit the journal is a divergence like any other."""
     name = workflow_name()
