@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from perdure import limits
-from perdure.admin.reading import row_of
+from perdure.admin.reading import frontier_of, row_of
 from perdure.errors import ActionRefused, BadArgument, UnknownLocation
-from perdure.kernel.operation import decode_frontier
 from perdure.kernel.verbs import check_reason
 from perdure.store.base import CLAIMABLE, TERMINAL, Delivery, RunFilter, RunKey, RunRow, Status, Store
 from perdure.store.items import hurry_item
-
-#: Runs deleted in one transaction. One of them may have a journal of thousands of records.
-_DELETED_AT_ONCE = 100
 
 
 async def pause(store: Store, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
@@ -48,7 +44,8 @@ async def retry(store: Store, run_id: str, location: str, at: int) -> Delivery |
     row = await row_of(store, run_id)
     if row.status not in CLAIMABLE:
         raise ActionRefused(f"run {run_id!r} has no step to retry: {_stands(row)}")
-    waits = decode_frontier(row.frontier).operations if row.frontier is not None else ()
+    frontier = frontier_of(row)
+    waits = frontier.operations if frontier is not None else ()
     backing_off = [wait.location for wait in waits if wait.kind == "step" and wait.deadline]
     if not backing_off:
         raise ActionRefused(
@@ -87,7 +84,7 @@ async def prune(
         raise BadArgument(f"only ended runs can be pruned: {', '.join(sorted(TERMINAL))}.")
     where = RunFilter(statuses=wanted, workflow=workflow, finished_before=finished_before)
     before: RunKey | None = None
-    while rows := await store.list_runs(where, _DELETED_AT_ONCE, before):
+    while rows := await store.list_runs(where, limits.PRUNE_BATCH, before):
         before = rows[-1].key
         yield len(rows) if dry_run else await store.delete([row.key for row in rows])
 

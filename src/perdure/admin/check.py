@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from perdure import limits
 from perdure.admin.replay import Verdict, VerdictKind, in_callback, replay_loaded
 from perdure.authoring.registry import Registry
 from perdure.store.base import RunFilter, RunKey, Status, Store
 
 OPEN = frozenset(status for status in Status if not status.terminal)
-
-#: Runs replayed between two looks at everything else the event loop has to do.
-_CHUNK = 50
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -32,18 +30,12 @@ class Checked(msgspec.Struct, frozen=True):
         return self.verdict == "fine"
 
 
-async def count_open(store: Store) -> int:
-    """How many runs `check` will look at, for a progress bar."""
-    counts = await store.count_runs()
-    return sum(count for status, count in counts.items() if not status.terminal)
-
-
 async def check(store: Store, registry: Registry, workflow: str | None = None) -> AsyncIterator[Checked]:
     """Replay every open run, newest first; parked and paused ones too. A run that moves meanwhile is seen as it was
     at one moment."""
     before: RunKey | None = None
     where = RunFilter(statuses=OPEN, workflow=workflow)
-    while rows := await store.list_runs(where, _CHUNK, before):
+    while rows := await store.list_runs(where, limits.CHECK_BATCH, before):
         before = rows[-1].key
         loaded = await store.load([row.key for row in rows])
         verdicts: list[Verdict] = await in_callback(lambda page=loaded: [replay_loaded(registry, one) for one in page])  # type: ignore[misc]

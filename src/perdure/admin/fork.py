@@ -12,12 +12,22 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from perdure.admin.reading import CHILD_ENDS, ENDS, SETTLING, counting, open_children, records_of, row_of
+from perdure import limits
+from perdure.admin.reading import (
+    CHILD_ENDS,
+    ENDS,
+    SETTLING,
+    counting,
+    frontier_of,
+    open_children,
+    records_of,
+    row_of,
+)
 from perdure.errors import ActionRefused, BadArgument, EncodingError, RunConflict, UnknownLocation
 from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Body, Record, to_row
-from perdure.kernel.operation import Frontier, Waiting, decode_frontier, unchecked_frontier
+from perdure.kernel.operation import Frontier, Waiting, unchecked_frontier
 from perdure.kernel.verbs import check_run_id
 from perdure.store.base import Existing, ItemKind, NewItem, RunRow, Snapshot, Status, Store
 from perdure.store.items import input_digest
@@ -30,8 +40,6 @@ class _Same:
 
 #: Stands for "as it was", because None is a result.
 SAME: Final = _Same()
-
-_UNREAD_MAX = 1_000_000
 
 
 async def fork(
@@ -64,14 +72,14 @@ async def fork(
         for record in counting(await records_of(store, row, number))
         if not isinstance(record.body, (journal.Resumed, journal.Hurried))
     ]
-    past = _Past(row, records, _frontier(row) if number == row.generation else None)
+    past = _Past(row, records, frontier_of(row) if number == row.generation else None)
     if location is None and result is not SAME:
         raise BadArgument("an edited result needs the location of the operation that has it.")
     kept, rest = (records[:1], records[1:]) if location is None else past.split(location, result)
     _refuse_open_children(row, kept)
     kept = _with_arguments(kept, arguments, row)
     rows = [to_row(record._replace(seq=seq)) for seq, record in enumerate(kept, 1)]
-    unread = await store.inbox(row.key, _UNREAD_MAX)
+    unread = await store.inbox(row.key, limits.FORK_INBOX_MAX)
     inbox = [*_received(rest), *(_again(i.type, i.data, i.sent_at) for i in unread if i.kind is ItemKind.EVENT)]
     seen = len(rows) - (result is not SAME or len(rows) == 1)
     started = kept[0].body
@@ -170,15 +178,6 @@ class _Past:
         return UnknownLocation(
             f"nothing in run {self._row.id!r} is at {location!r}.{known} `perdure history {self._row.id}` lists all."
         )
-
-
-def _frontier(row: RunRow) -> Frontier | None:
-    if row.frontier is None or row.status.terminal:
-        return None
-    try:
-        return decode_frontier(row.frontier)
-    except msgspec.MsgspecError:
-        return None
 
 
 def _refuse_open_children(row: RunRow, kept: Sequence[Record]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from perdure.errors import RunNotFound
 from perdure.kernel import journal
 from perdure.kernel.changes import taken_back
 from perdure.kernel.journal import Body, Record, from_row
+from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.kernel.verbs import check_run_id
 from perdure.store.base import RunRow, Store
 
@@ -34,6 +37,16 @@ async def row_of(store: Store, run_id: str) -> RunRow:
     if row is None:
         raise RunNotFound(f"no run has the id {run_id!r}.")
     return row
+
+
+def frontier_of(row: RunRow) -> Frontier | None:
+    """What an open run waits for. None if that is not known, or damaged: the run is parked for it when it is loaded."""
+    if row.frontier is None or row.status.terminal:
+        return None
+    try:
+        return decode_frontier(row.frontier)
+    except msgspec.MsgspecError:
+        return None
 
 
 async def records_of(store: Store, row: RunRow, generation: int | None = None) -> list[Record]:

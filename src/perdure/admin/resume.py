@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from perdure import limits
 from perdure.admin.reading import counting, named, open_children, records_of, row_of
 from perdure.admin.replay import Verdict
 from perdure.errors import ActionRefused
@@ -149,7 +150,7 @@ class _Planner:
         """Of the children it will wait for, those that failed and have to go on with it."""
         told = {
             read_child_item(item.data).child_id
-            for item in await self._store.inbox(row.key, 1_000_000)
+            for item in await self._store.inbox(row.key, limits.FORK_INBOX_MAX)
             if item.kind is ItemKind.CHILD
         }
         again: list[RunRow] = []

@@ -26,8 +26,6 @@ FORMAT: Final = "perdure-run"
 #: Of the file. Records have versions of their own: a kind that this release does not know is refused.
 VERSION: Final = 1
 
-_UNREAD_MAX = 1_000_000
-
 
 class StoredRecord(msgspec.Struct, frozen=True):
     seq: int

@@ -11,17 +11,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from perdure.admin.reading import counting, records_of, row_of
+from perdure import limits
+from perdure.admin.reading import counting, frontier_of, records_of, row_of
 from perdure.admin.views import moment
 from perdure.errors import CorruptRecord
 from perdure.kernel import journal
-from perdure.kernel.operation import Waiting, decode_frontier
+from perdure.kernel.operation import Waiting
 from perdure.kernel.run import GRACE_LOCATION
 from perdure.store.base import InboxItem, ItemKind, RunRow, Status, Store, WorkerInfo
-
-#: Children of children looked at. Deeper ones are named, not explained.
-_DEPTH_MAX = 5
-_INBOX_MAX = 1_000
 
 #: How the reason of a parked run begins, and what kind of trouble that is.
 _PARKED = {
@@ -143,12 +140,9 @@ class _Looking:
     # -- what the code waits for -------------------------------------------------------------------------------------
 
     async def _attended(self, row: RunRow, depth: int) -> Reason:
-        try:
-            frontier = decode_frontier(row.frontier) if row.frontier is not None else None
-        except msgspec.MsgspecError:
-            frontier = None
+        frontier = frontier_of(row)
         waits = [] if frontier is None else list(frontier.operations)
-        inbox = await self._store.inbox(row.key, _INBOX_MAX)
+        inbox = await self._store.inbox(row.key, limits.WHY_INBOX_MAX)
         grace = next((wait.deadline for wait in waits if wait.location == GRACE_LOCATION), None)
         waits = [wait for wait in waits if wait.location != GRACE_LOCATION]
         if not waits:
@@ -194,7 +188,7 @@ class _Looking:
                 return Reason(row.id, "send", f"it sends something to {wait.detail!r} at {where}.", **common)  # type: ignore[arg-type]
 
     async def _child(self, child_id: str, depth: int) -> Reason | None:
-        child = await self._store.get(child_id) if depth < _DEPTH_MAX else None
+        child = await self._store.get(child_id) if depth < limits.WHY_DEPTH_MAX else None
         return await self.explain(child, depth + 1) if child is not None else None
 
     async def _last_error(self, row: RunRow, location: str) -> str:
