@@ -139,14 +139,15 @@ def test_pausing_and_unpausing_again_and_again_loses_nothing(lives: Lives) -> No
                 await client.send("run", Note(str(number)), key=str(number))
                 assert await (client if number % 2 else engine).pause("run")
                 assert await (engine if number % 3 else client).unpause("run")
-            assert await engine.result("run", timeout=25) == [str(number) for number in range(30)]
+            await client.send("run", Note("30"))
+            assert await engine.result("run", timeout=25) == [str(number) for number in range(31)]
 
     run_async(main())
 
 
 @workflow
 async def counting() -> list[str]:
-    return [(await receive(Note)).text for _ in range(30)]
+    return [(await receive(Note)).text for _ in range(31)]
 
 
 def test_a_worker_that_dies_holding_a_paused_run_leaves_it_paused(lives: Lives) -> None:

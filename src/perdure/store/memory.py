@@ -5,6 +5,8 @@ may share an instance. Every change happens between two awaits, so each call is 
 
 Process death is simulated: a registered worker is alive until `unregister_worker` or `kill_worker`. Closing
 erases nothing, so a test can "restart" on the same instance.
+
+Over 600 lines, and still one thing: the whole protocol on one set of dicts, so that it can be read as the reference.
 """
 
 from __future__ import annotations
