@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long check format bench clean
+.PHONY: setup demo test test-long check format bench fixtures clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -38,6 +38,9 @@ format: $(STAMP) ## rewrite the code in the house format
 
 bench: $(STAMP) ## ratios against bare SQLite commits, in one run
 	$(BIN)/python bench/run.py
+
+fixtures: $(STAMP) ## journals of this version, to be replayed by every later one
+	$(BIN)/python tests/fixtures/journals/record.py
 
 clean: ## remove what the other commands made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,9 @@
 """perdure: ordinary async Python that survives crashes, restarts, deploys and moves between machines."""
 
+from perdure.admin.check import Checked as Checked
 from perdure.admin.views import HistoryEntry as HistoryEntry
 from perdure.admin.views import RunView as RunView
+from perdure.admin.why import Reason as Reason
 from perdure.authoring.event import event as event
 from perdure.authoring.options import FailedAttempt as FailedAttempt
 from perdure.authoring.step import Step as Step
@@ -16,12 +18,14 @@ from perdure.authoring.workflow import workflow as workflow
 from perdure.engine.engine import Engine as Engine
 from perdure.engine.engine import RunHandle as RunHandle
 from perdure.engine.engine import run as run
+from perdure.errors import ActionRefused as ActionRefused
 from perdure.errors import BadArgument as BadArgument
 from perdure.errors import BadDefinition as BadDefinition
 from perdure.errors import ChildCancelled as ChildCancelled
 from perdure.errors import ChildFailed as ChildFailed
 from perdure.errors import Diverged as Diverged
 from perdure.errors import EngineNotOpen as EngineNotOpen
+from perdure.errors import ExportUnusable as ExportUnusable
 from perdure.errors import Forbidden as Forbidden
 from perdure.errors import InboxFull as InboxFull
 from perdure.errors import NameClash as NameClash
@@ -40,6 +44,7 @@ from perdure.errors import StepFailed as StepFailed
 from perdure.errors import StepTimeout as StepTimeout
 from perdure.errors import StoreUnavailable as StoreUnavailable
 from perdure.errors import StoreUnusable as StoreUnusable
+from perdure.errors import UnknownLocation as UnknownLocation
 from perdure.errors import UnknownWorkflow as UnknownWorkflow
 from perdure.errors import UnstorableType as UnstorableType
 from perdure.kernel.codec import storable as storable
@@ -51,12 +56,14 @@ from perdure.kernel.verbs import now as now
 from perdure.kernel.verbs import patched as patched
 from perdure.kernel.verbs import random as random
 from perdure.kernel.verbs import receive as receive
+from perdure.kernel.verbs import removed as removed
 from perdure.kernel.verbs import send as send
 from perdure.kernel.verbs import sleep as sleep
 from perdure.kernel.verbs import sleep_until as sleep_until
 from perdure.kernel.verbs import state as state
 from perdure.kernel.verbs import status as status
 from perdure.kernel.verbs import uuid4 as uuid4
+from perdure.kernel.verbs import version as version
 from perdure.store.base import Status as Status
 
 __version__ = "0.1.0"

@@ -8,7 +8,9 @@
     │   ├── RunFailed       P-004   the run ended with an error (its cause)
     │   ├── RunCancelled    P-005   the run was cancelled
     │   ├── RunParked       P-006   the run is stopped until a person or a deploy resolves it
-    │   └── InboxFull       P-007   too many unread events
+    │   ├── InboxFull       P-007   too many unread events
+    │   ├── ActionRefused   P-701   resume, fork, delete... makes no sense for this run now; says why
+    │   └── UnknownLocation P-702   no record of the run is at this location; near ones are named
     ├── WorkflowError               raised into workflow code, or about it
     │   ├── Diverged        P-101   the code no longer matches the journal
     │   ├── NotInWorkflow   P-102   a verb was called outside workflow code
@@ -23,7 +25,8 @@
     ├── EncodingError               values and their encoding
     │   ├── NotStorable     P-210   a value that cannot be stored, with the path to it
     │   ├── NotDecodable    P-211   stored bytes that do not fit the type asked for
-    │   └── TooLarge        P-212   a value above the size limit
+    │   ├── TooLarge        P-212   a value above the size limit
+    │   └── ExportUnusable  P-703   a file that is damaged, or no export of a run
     ├── DefinitionError             found while decorating, before anything runs
     │   ├── NameClash       P-220   two functions under one name
     │   ├── UnstorableType  P-221   an annotation that can never be stored
@@ -117,6 +120,18 @@ class InboxFull(RunError):
     """Too many unread events of one type wait for this run. The event was refused, not dropped."""
 
     code = "P-007"
+
+
+class ActionRefused(RunError):
+    """The action makes no sense for this run as it is now; the message says why. Nothing was written."""
+
+    code = "P-701"
+
+
+class UnknownLocation(RunError):
+    """No record of the run is at this location; near ones are named. Nothing was written."""
+
+    code = "P-702"
 
 
 # -- workflow code ---------------------------------------------------------------------------------------
@@ -238,6 +253,12 @@ class TooLarge(EncodingError):
     """A value above the size limit (see `perdure.limits`)."""
 
     code = "P-212"
+
+
+class ExportUnusable(EncodingError):
+    """A file that is damaged, changed, or no export of a run. Nothing was written."""
+
+    code = "P-703"
 
 
 # -- definitions -----------------------------------------------------------------------------------------

@@ -119,6 +119,20 @@ STORAGE_RETRY_SECONDS_MAX: Final = 5.0
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1_000
 
+# -- what people do (see perdure.admin) ------------------------------------------------------------------
+
+#: Runs removed in one transaction by `prune`. One of them may have a journal of thousands of records, and workers wait
+#: for the transaction to end; a hundred small ones take a few milliseconds.
+PRUNE_BATCH: Final = 100
+#: Runs replayed by `check` between two looks at everything else the event loop has to do.
+CHECK_BATCH: Final = 50
+#: Children of children that `why` explains; deeper ones are named.
+WHY_DEPTH_MAX: Final = 5
+#: Unread items that `why` looks at: a full inbox is a number, not a list.
+WHY_INBOX_MAX: Final = 1_000
+#: Unread items that are read for a fork or a resume: all that any inbox holds of a hundred types.
+FORK_INBOX_MAX: Final = 1_000_000
+
 # -- SQLite ----------------------------------------------------------------------------------------------
 
 #: How long a write waits for another process's transaction. Ours take milliseconds.

@@ -13,6 +13,7 @@ import pytest
 
 from bad_input.snapshots import everything, quiet
 from perdure import (
+    ActionRefused,
     BadArgument,
     Engine,
     InboxFull,
@@ -321,7 +322,7 @@ def test_unknown_runs(lives: Lives) -> None:
 
 
 def test_finished_runs(lives: Lives) -> None:
-    """The issue's bad input, FAULTS F9 and F11: send is an error; cancel, terminate and resume are False."""
+    """The issue's bad input, FAULTS F9 and F11: send and resume are errors; cancel and terminate are False."""
 
     async def test(engine: Engine) -> None:
         text = await refused(engine, RunFinished, lambda: engine.send("finished", Letter("x")))
@@ -329,7 +330,7 @@ def test_finished_runs(lives: Lives) -> None:
         before = await everything(engine)
         assert not await engine.cancel("finished")
         assert not await engine.terminate("finished")
-        assert not await engine.resume("finished")
+        assert "perdure fork finished" in await refused(engine, ActionRefused, lambda: engine.resume("finished"))
         assert await everything(engine) == before
 
     scene(lives, test)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from change.lives_of_a_file import finishes, is_idle, live_first, workflow_name
+from change.lives_of_a_file import finishes, is_idle, live_first, parks, workflow_name
 from change.versions_of_a_file import SourceFile
 from events.kinds import Note
 from perdure import Engine
@@ -45,8 +45,6 @@ def test_a_run_that_was_past_the_change_takes_the_old_way(lives: Lives, source: 
 
 def test_a_parked_run_goes_on_once_the_change_is_guarded(lives: Lives, source: SourceFile, effects: Effects) -> None:
     """The way out that the report names: guard the change, then resume."""
-    from change.lives_of_a_file import parks
-
     name = workflow_name()
     old, new = old_and_new(name)
     careless = new.replace('if patched("reserve-first"):', "if True:")
@@ -167,3 +165,78 @@ def test_each_iteration_of_a_loop_decides_for_itself(lives: Lives, source: Sourc
 
     run_async(main())
     assert effects.counts() == {"charge": 4, "reserve": 3, "ship": 1}
+
+
+def test_a_patch_can_be_retired(lives: Lives, source: SourceFile, effects: Effects) -> None:
+    """CONFORMANCE V3: when no run from before it is open, the `if` is dropped; a recorded answer nobody asks for is
+    ignored, over a crash too."""
+    name = workflow_name()
+    _, new = old_and_new(name)
+    retired = new.replace('if patched("reserve-first"):', "if True:")
+
+    async def main() -> None:
+        await live_first(lives, source, new, name)
+        source.load(retired)
+        engine = lives.engine()
+        await engine.open()
+        await until(lambda: is_idle(engine, "run"))
+        await lives.crash(engine)
+        assert await finishes(lives, source, retired, resume=False) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"reserve": 1, "charge": 1, "ship": 1}
+
+
+def test_a_patch_retired_too_early_is_noticed(lives: Lives, source: SourceFile, effects: Effects) -> None:
+    """CONFORMANCE V3: a run from before the patch is still open: parked, and the guard brings it back."""
+    name = workflow_name()
+    old, new = old_and_new(name)
+    retired = new.replace('if patched("reserve-first"):', "if True:")
+
+    async def main() -> None:
+        await live_first(lives, source, old, name)
+        assert "step 'reserve'" in await parks(lives, source, retired, effects)
+        assert await finishes(lives, source, new, resume=True) == "shipped"
+
+    run_async(main())
+
+
+def test_two_patches_in_a_loop_deployed_one_after_the_other(lives: Lives, source: SourceFile, effects: Effects) -> None:
+    """CONFORMANCE V3: each iteration keeps the way it took, whatever is deployed after it."""
+    name = workflow_name()
+    texts = [
+        f"""
+        @workflow
+        async def {name}() -> str:
+            for _ in range(4):
+                {first}
+                await charge()
+                {second}
+                await receive(Note)
+            return await ship()
+        """
+        for first, second in (
+            ("pass", "pass"),
+            ('if patched("one"): await reserve()', "pass"),
+            ('if patched("one"): await reserve()', 'if patched("two"): await notify()'),
+        )
+    ]
+
+    async def main() -> None:
+        await live_first(lives, source, texts[0], name)
+        for life, (text, waits) in enumerate(((texts[1], 2), (texts[2], 3), (texts[2], 4))):
+            source.load(text)
+            engine = lives.engine()
+            await engine.open()
+            await engine.send("run", Note("on"), key=str(life))
+
+            async def at_wait(engine: Engine = engine, waits: int = waits) -> bool:
+                places = [wait.location for wait in (await engine.status("run")).waiting]
+                return places == [f"receive#{waits}"] and await is_idle(engine, "run")
+
+            await until(at_wait)
+            await lives.crash(engine)
+        assert await finishes(lives, source, texts[2], resume=False) == "shipped"
+
+    run_async(main())
+    assert effects.counts() == {"charge": 4, "reserve": 3, "notify": 2, "ship": 1}

@@ -9,7 +9,7 @@ import pytest
 
 from change.side_by_side import define
 from events.kinds import Note
-from perdure import Engine, Status, UnknownWorkflow, info, receive, step, workflow
+from perdure import Engine, Status, UnknownWorkflow, continue_as, info, receive, step, version, workflow
 from perdure.authoring.registry import registry
 from support.lives import Lives, run_async, until
 from support.processes import Process
@@ -56,6 +56,46 @@ def test_runs_stay_with_the_version_they_started_with(lives: Lives) -> None:
     run_async(main())
 
 
+@workflow(name="upgrading", version="1")
+async def upgrading_1(seen: list[str]) -> list[str]:
+    note = await receive(Note)
+    await continue_as([*seen, f"{version()} heard {note.text}"])
+
+
+def test_a_run_is_upgraded_at_continue_as_and_not_before(lives: Lives) -> None:
+    """CONFORMANCE V4: the newer version is there for a whole life before the run continues; then it stays with that."""
+
+    def deploy() -> None:
+        @workflow(name="upgrading", version="2")
+        async def upgrading_2(seen: list[str]) -> list[str]:
+            note = await receive(Note)
+            return [*seen, f"{version()} heard {note.text}"]
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            await engine.start(upgrading_1([]), id="run")
+        deploy()
+        engine = lives.engine()
+        await engine.open()
+        assert (await engine.status("run")).version == "1"
+        await engine.send("run", Note("one"))
+
+        async def continued() -> bool:
+            view = await engine.status("run")
+            return (view.generation, view.version, view.status) == (2, "2", Status.WAITING)
+
+        await until(continued)
+        await lives.crash(engine)
+        async with lives.engine() as later:
+            await later.send("run", Note("two"))
+            assert await later.result("run", timeout=10) == ["1 heard one", "2 heard two"]
+
+    try:
+        run_async(main())
+    finally:
+        registry._workflows["upgrading"]._entries.pop("2", None)
+
+
 def test_the_latest_version_is_found_by_name() -> None:
     """CONFORMANCE V4: numbers are compared as numbers; an unknown name lists close ones."""
 
@@ -64,8 +104,8 @@ def test_the_latest_version_is_found_by_name() -> None:
         async def numbered() -> None:
             return None
 
-    for version in ("1.9", "1.10", "1.2"):
-        declare(version)
+    for number in ("1.9", "1.10", "1.2"):
+        declare(number)
     assert registry.latest("numbered").version == "1.10"
     assert registry.latest("pinned").version == "2"
     with pytest.raises(UnknownWorkflow, match="'numbered'"):

@@ -18,6 +18,28 @@ PRINTS = {
     "batch.py": ["sum of squares: 281295", "95 items in 10 generations"],
     "subscription.py": ["billing ann for month 1", "closing the account of ann", "was cancelled: moved abroad"],
     "log_store.py": ["stamping page 1", "stamping page 2", "['page 1 stamped', 'page 2 stamped']", "the log has"],
+    "mending.py": [
+        "charging order-1",
+        "failed at ",
+        "with ConnectionError: the carrier does not answer",
+        "order-1 is on its way (receipt for order-1)",
+        "told: spring sale",
+    ],
+    "deploying.py": [
+        "a fax about o-1",
+        "careless: ['o-1 diverged']",
+        "careful: ['o-1 fine']",
+        "o-1 shipped",
+        "o-2 shipped",
+    ],
+    "copying.py": [
+        "asking for the price of lamp",
+        "charged 19.99",
+        "order-7: 4 records here, too",
+        "free: charged 0.00",
+        "three: charged 59.97",
+        "pruned: 1",
+    ],
     "orders.py": ["charging 19.99 for o-1", "shipping o-1", "order-1 is waiting at orders.py:"],
 }
 
@@ -49,6 +71,13 @@ def test_the_order_goes_on_where_it_was_when_run_again(tmp_path: Path) -> None:
     assert "charging" not in again
     assert "shipping" not in again
     assert "order-1 is waiting" in again
+
+
+def test_what_was_done_before_the_failure_is_not_done_again(tmp_path: Path) -> None:
+    """L4: the mended order is charged once; the old run is not reserved, the new one is."""
+    assert run("mending.py", tmp_path).count("charging") == 1
+    assert run("deploying.py", tmp_path).count("reserving o-2") == 1
+    assert "reserving o-1" not in run("deploying.py", tmp_path)
 
 
 def test_every_example_is_tested_and_explains_itself() -> None:

@@ -208,7 +208,7 @@ def test_every_name_of_the_testing_package_is_documented() -> None:
 def test_decisions_are_short_and_numbered() -> None:
     pages = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
     numbers = [page.name[:4] for page in pages]
-    assert len(set(numbers)) == len(numbers)
+    assert len(numbers) == len(set(numbers)), "two decisions under one number"
     index = (ROOT / "docs" / "decisions" / "README.md").read_text()
     for page in pages:
         assert len(page.read_text().splitlines()) <= 60

@@ -7,14 +7,17 @@ import types
 import perdure
 
 EXPORTED = [
+    "ActionRefused",
     "BadArgument",
     "BadDefinition",
+    "Checked",
     "ChildCancelled",
     "ChildFailed",
     "ChildHandle",
     "Diverged",
     "Engine",
     "EngineNotOpen",
+    "ExportUnusable",
     "FailedAttempt",
     "Forbidden",
     "HistoryEntry",
@@ -24,6 +27,7 @@ EXPORTED = [
     "NonRetryable",
     "NotStorable",
     "PerdureError",
+    "Reason",
     "RetryAfter",
     "RunCancelled",
     "RunConflict",
@@ -41,6 +45,7 @@ EXPORTED = [
     "StepTimeout",
     "StoreUnavailable",
     "StoreUnusable",
+    "UnknownLocation",
     "UnknownWorkflow",
     "UnstorableType",
     "Workflow",
@@ -54,6 +59,7 @@ EXPORTED = [
     "patched",
     "random",
     "receive",
+    "removed",
     "run",
     "send",
     "sleep",
@@ -64,6 +70,7 @@ EXPORTED = [
     "step",
     "storable",
     "uuid4",
+    "version",
     "workflow",
 ]
 

@@ -1,4 +1,4 @@
-"""Imports point down only: cli, ui, testing -> admin, engine -> store, authoring -> kernel -> errors, limits."""
+"""Imports point down only: cli, ui, testing -> engine -> admin -> store, authoring -> kernel -> errors, limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import perdure
 
 PACKAGE = Path(perdure.__path__[0])
 
-#: What each part may import, besides itself. `engine` sees of `admin` only how runs look to people.
+#: What each part may import, besides itself. `engine` and `admin` stand side by side: `engine.lifecycle` offers what
+#: `admin` does, and `admin` needs nothing of the engine.
 BELOW = {
     "errors": {"limits"},
     "limits": set[str](),
     "kernel": {"errors", "limits"},
     "authoring": {"kernel", "errors", "limits"},
     "store": {"kernel", "errors", "limits"},
-    "engine": {"store", "authoring", "kernel", "errors", "limits", "admin.views"},
-    "admin": {"store", "authoring", "kernel", "errors", "limits", "engine"},
+    "engine": {"store", "authoring", "kernel", "errors", "limits", "admin"},
+    "admin": {"store", "authoring", "kernel", "errors", "limits"},
     "testing": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits"},
     "cli": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits", "ui", "testing"},
     "ui": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits"},
@@ -71,7 +72,8 @@ def test_no_layer_uses_the_public_facade(path: Path) -> None:
 def test_the_rule_would_catch_a_violation() -> None:
     """The law's test can fail."""
     assert upward("kernel", "engine.clock")
-    assert upward("engine", "admin.actions")
+    assert upward("admin", "engine.worker")
+    assert upward("engine", "cli.session")
     assert upward("store", "authoring.step")
     assert not upward("engine", "admin.views")
     assert not upward("kernel", "limits")

@@ -1,11 +1,12 @@
-"""`perdure cancel`, `terminate` and `resume`: changing how a run goes on."""
+"""`perdure cancel`, `terminate`, `resume`, `pause`, `unpause`, `retry`: changing how a run goes on."""
 
 from __future__ import annotations
 
 import click
 
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, run_id_argument, store_option
+from perdure.cli.apps import import_apps
+from perdure.cli.command import app_option, durable, json_option, run_id_argument, store_option
 from perdure.cli.session import Session, session
 from perdure.cli.text import identity
 
@@ -39,13 +40,56 @@ async def terminate(run_id: str, store: str, reason: str, as_json: bool) -> None
 @click.command()
 @run_id_argument
 @store_option
+@app_option
 @json_option
 @durable
-async def resume(run_id: str, store: str, as_json: bool) -> None:
-    """Let a parked run go on, after its reason was resolved. Needs a worker to run it."""
+async def resume(run_id: str, store: str, apps: tuple[str, ...], as_json: bool) -> None:
+    """Let a parked run go on, after its reason was resolved; or a failed one, from its last good record.
+
+    Needs a worker to run it. With --app it is first checked whether the journal still fits the code.
+    """
+    import_apps(apps)
     async with session(store) as opened:
         changed = await opened.engine.resume(run_id)
-        await _say(opened, run_id, "goes on", "it is not parked", changed, as_json)
+        await _say(opened, run_id, "goes on", "it is not parked and has not failed", changed, as_json)
+
+
+@click.command()
+@run_id_argument
+@store_option
+@click.option("--by", default="", help="Who pauses it, and why; kept with the run.")
+@json_option
+@durable
+async def pause(run_id: str, store: str, by: str, as_json: bool) -> None:
+    """Stop a run until it is unpaused. Steps that are running are cancelled; events go on arriving."""
+    async with session(store) as opened:
+        changed = await opened.engine.pause(run_id, by)
+        await _say(opened, run_id, "stopped", "it is paused already", changed, as_json)
+
+
+@click.command()
+@run_id_argument
+@store_option
+@json_option
+@durable
+async def unpause(run_id: str, store: str, as_json: bool) -> None:
+    """Let a paused run go on. Needs a worker to run it."""
+    async with session(store) as opened:
+        changed = await opened.engine.unpause(run_id)
+        await _say(opened, run_id, "goes on", "it is not paused", changed, as_json)
+
+
+@click.command()
+@run_id_argument
+@click.argument("location", default="")
+@store_option
+@json_option
+@durable
+async def retry(run_id: str, location: str, store: str, as_json: bool) -> None:
+    """Begin the next attempt of a step that is in a backoff now; of all such steps, without LOCATION."""
+    async with session(store) as opened:
+        await opened.engine.retry(run_id, location)
+        await _say(opened, run_id, "the next attempt begins now", "", True, as_json)
 
 
 async def _say(opened: Session, run_id: str, done: str, nothing: str, changed: bool, as_json: bool) -> None:

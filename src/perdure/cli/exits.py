@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3
     RUN_ENDED_BADLY = 4
     STILL_RUNNING = 5
+    WOULD_BREAK = 6
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -27,6 +28,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.NOT_FOUND: "no run has this id",
     ExitCode.RUN_ENDED_BADLY: "the awaited run failed, was cancelled or is parked",
     ExitCode.STILL_RUNNING: "the awaited run had not ended when --timeout was over",
+    ExitCode.WOULD_BREAK: "check: at least one open run does not match the code",
     ExitCode.INTERRUPTED: "SIGINT (a worker drains first; a second signal ends it now)",
     ExitCode.TERMINATED: "a second SIGTERM ended a worker before it had drained",
 }

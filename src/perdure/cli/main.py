@@ -23,7 +23,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("perdure.cli.send:send", "Send an event to a run."),
     "cancel": ("perdure.cli.control:cancel", "Ask a run to cancel; its code may clean up."),
     "terminate": ("perdure.cli.control:terminate", "End a run now, without its cleanup."),
-    "resume": ("perdure.cli.control:resume", "Let a parked run go on."),
+    "resume": ("perdure.cli.control:resume", "Let a parked or failed run go on."),
+    "pause": ("perdure.cli.control:pause", "Stop a run until it is unpaused."),
+    "unpause": ("perdure.cli.control:unpause", "Let a paused run go on."),
+    "retry": ("perdure.cli.control:retry", "Begin the next attempt of a step now."),
+    "why": ("perdure.cli.why:why", "Why a run is not moving."),
+    "check": ("perdure.cli.check:check", "Would the open runs still match the code on disk?"),
+    "fork": ("perdure.cli.fork:fork", "A new run from the past of another."),
+    "export": ("perdure.cli.transfer:export", "Write a run to a file."),
+    "import": ("perdure.cli.transfer:import_", "Create a run from a file."),
+    "delete": ("perdure.cli.prune:delete", "Remove a run that has ended."),
+    "prune": ("perdure.cli.prune:prune", "Remove runs that ended long ago."),
 }
 
 

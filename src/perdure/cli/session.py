@@ -7,7 +7,7 @@ goes here.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -62,6 +62,12 @@ class Session:
 
     async def workers(self) -> Mapping[str, WorkerInfo]:
         return {worker.id: worker for worker in await self._store.workers()}
+
+    def prune(
+        self, older_than: float, statuses: Iterable[Status], workflow: str | None, *, dry_run: bool
+    ) -> AsyncIterator[int]:
+        """Remove old runs, or only count them; tells how many as it goes."""
+        return self.engine._people().prune(older_than, statuses, workflow, dry_run=dry_run)
 
     async def send_raw(self, run_id: str, event_name: str, data: bytes, key: str | None) -> None:
         """Send an event given as JSON. Durable when this returns."""

@@ -14,7 +14,7 @@ from perdure.authoring.workflow import Invocation
 from perdure.engine.clock import Timekeeper
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
-from perdure.engine.turns import input_digest, started_record
+from perdure.engine.turns import started_record
 from perdure.engine.worker import Worker
 from perdure.errors import (
     BadArgument,
@@ -41,7 +41,7 @@ from perdure.store.base import (
     Status,
     Store,
 )
-from perdure.store.items import cancel_item
+from perdure.store.items import cancel_item, input_digest
 
 T = TypeVar("T")
 
@@ -155,10 +155,6 @@ class Client:
                 self._worker.deliver(delivery)
         self._signals.ended(run_id, None)
         return True
-
-    async def resume(self, run_id: str) -> bool:
-        check_run_id(run_id, allow_children=True)
-        return await self._store.resume(run_id, self._clock.now())
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

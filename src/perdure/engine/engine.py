@@ -10,16 +10,19 @@ import random
 import socket
 import uuid
 from asyncio import events
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure import limits
+from perdure.admin.check import Checked
 from perdure.admin.views import HistoryEntry, RunView
+from perdure.admin.why import Reason
 from perdure.authoring.registry import registry
 from perdure.authoring.workflow import Invocation
 from perdure.engine.client import Client, OnConflict
 from perdure.engine.clock import Clock, Timekeeper, timekeeper
+from perdure.engine.lifecycle import Lifecycle
 from perdure.engine.outages import Outages
 from perdure.engine.recovery import Recovery
 from perdure.engine.settings import Settings, load_settings
@@ -30,7 +33,7 @@ from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
 from perdure.kernel.verbs import Duration, check_run_id, positive_seconds_of, running_run
 from perdure.store import open_store
-from perdure.store.base import Status, Store, WorkerInfo
+from perdure.store.base import TERMINAL, Status, Store, WorkerInfo
 
 R = TypeVar("R")
 
@@ -296,11 +299,98 @@ class Engine:
         """End a run now, without its cleanup. False if it had ended. Raises `RunNotFound`."""
         return await self._checked().terminate(run_id, reason)
 
+    # -- what people do to runs --------------------------------------------------------------------------------------
+
     async def resume(self, run_id: str) -> bool:
-        """Let a parked run go on. False if it is not parked. Raises `RunNotFound`."""
-        resumed = await self._checked().resume(run_id)
-        self._hint()
-        return resumed
+        """Let a parked run go on, or a failed one from its last good record: what made it fail is tried again.
+
+        False if it is neither. Raises `RunNotFound`, and `ActionRefused` where that makes no sense, with the reason.
+        """
+        return await self._people().resume(run_id)
+
+    async def pause(self, run_id: str, by: str = "") -> bool:
+        """Stop a run until `unpause`. Running attempts of its steps are cancelled, and run again afterwards, as after a
+        crash; events go on arriving. False if it is paused already. Raises `RunNotFound`, `ActionRefused`."""
+        return await self._people().pause(run_id, by)
+
+    async def unpause(self, run_id: str) -> bool:
+        """Let a paused run go on. False if it is not paused. Raises `RunNotFound`, `ActionRefused`."""
+        return await self._people().unpause(run_id)
+
+    async def retry(self, run_id: str, location: str = "") -> None:
+        """Begin the next attempt of a step that is in a backoff now (of all such steps, without a location).
+
+        Raises `RunNotFound`, `UnknownLocation`, and `ActionRefused` if nothing is in a backoff.
+        """
+        await self._people().retry(run_id, location)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        id: str | None = None,  # noqa: A002
+        at: str | None = None,
+        result: Any = ...,
+        arguments: Mapping[str, Any] | None = None,
+        generation: int | None = None,
+        paused: bool = False,
+    ) -> RunHandle[Any]:
+        """Make a new run from the past of another, which is only read: its journal up to the location `at`.
+
+        The operation there happens again, or has the `result` given; `arguments` replaces some of the workflow's.
+        Raises `RunNotFound`, `UnknownLocation`, `ActionRefused`, `RunConflict`.
+        """
+        people = self._people()
+        return RunHandle(self, await people.fork(run_id, id, at, result, arguments, generation, paused), None)
+
+    async def delete(self, run_id: str) -> None:
+        """Remove a run that has ended. Raises `RunNotFound`, `ActionRefused`."""
+        await self._people().delete(run_id)
+
+    async def prune(
+        self,
+        older_than: Duration,
+        *,
+        status: str | Status | Iterable[str | Status] | None = None,
+        workflow: str | None = None,
+    ) -> int:
+        """Remove runs that ended longer ago than this, in small transactions. Returns how many."""
+        seconds = positive_seconds_of(older_than, "older_than of prune")
+        pruning = self._people().prune(seconds, _statuses(status) or TERMINAL, workflow, dry_run=False)
+        return sum([count async for count in pruning])
+
+    async def export_run(self, run_id: str) -> bytes:
+        """A run as one JSON file, to be kept or imported elsewhere. Raises `RunNotFound`."""
+        return await self._people().export_run(run_id)
+
+    async def import_run(
+        self,
+        data: bytes,
+        *,
+        id: str | None = None,  # noqa: A002
+        source: str = "a file",
+        paused: bool = True,
+    ) -> RunHandle[Any]:
+        """Create the run of an exported file, under its own or another id. An open one is paused unless told otherwise:
+        the original may still be running. Raises `ExportUnusable`, `RunConflict`."""
+        return RunHandle(self, await self._people().import_run(data, id, source, paused), None)
+
+    async def why(self, run_id: str) -> Reason:
+        """Why a run is not moving, exactly. Raises `RunNotFound`."""
+        return await self._people().why(run_id)
+
+    def check(self, workflow: str | None = None) -> AsyncIterator[Checked]:
+        """Replay every open run against the code of this process, writing nothing: would it still match?
+
+        >>> broken = [run async for run in engine.check() if not run.is_fine]
+        """
+        return self._people().check(workflow)
+
+    def _people(self) -> Lifecycle:
+        self._checked()
+        return Lifecycle(self._store, registry, self._clock, self._rng, self._worker, self._hint)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
 
     async def status(self, run_id: str) -> RunView:
         """What is known about a run. Raises `RunNotFound`."""

@@ -17,7 +17,7 @@ from perdure.engine.outages import Outages
 from perdure.engine.settings import Settings
 from perdure.engine.worker import Worker
 from perdure.errors import StoreError
-from perdure.store.base import Loaded, Store
+from perdure.store.base import CLAIMABLE, Loaded, Store
 
 logger = logging.getLogger("perdure.recovery")
 
@@ -96,7 +96,7 @@ class Recovery:
             run_id = next(iter(self._errands.adopt))
             row = await self._store.get(run_id)
             self._errands.adopt.discard(run_id)
-            if row is None or row.owner != self._worker.id or row.status.terminal or coordinator.holds(run_id):
+            if row is None or row.owner != self._worker.id or row.status not in CLAIMABLE or coordinator.holds(run_id):
                 continue
             await self._admit_all(await self._store.load([row.key]))
 

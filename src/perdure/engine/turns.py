@@ -7,7 +7,6 @@ kernel one at a time, and returns what has to become durable before anything it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 
 from msgspec import Raw
 
@@ -46,7 +45,7 @@ from perdure.store.base import (
     Turn,
     new_entry,
 )
-from perdure.store.items import ChildNotice, child_item, read_child_item
+from perdure.store.items import ChildNotice, child_item, input_digest, read_child_item
 
 
 class TurnBuilder:
@@ -240,6 +239,10 @@ class TurnBuilder:
             grace = run.spec.cancel_grace if run.spec.cancel_grace is not None else self._settings.cancel_grace
             until = max(now, run.now) + round(grace * 1_000_000)
             return "", journal.CancelRequested(item.data.decode(), until), item
+        if item.kind is ItemKind.HURRY:
+            return item.data.decode(), journal.Hurried(), item
+        if item.kind is not ItemKind.CHILD:
+            return "", None, item
         notice = read_child_item(item.data)
         child = run.pending.get(notice.location)
         if notice.generation != run.generation or not isinstance(child, ChildOperation):
@@ -358,11 +361,6 @@ _ENDED: dict[type[Outcome], Status] = {
     EndCancelled: Status.CANCELLED,
     Continue: Status.RUNNING,
 }
-
-
-def input_digest(workflow: str, data: bytes) -> bytes:
-    """Tells whether two starts of one id mean the same run, whatever that has continued as since."""
-    return blake2b(workflow.encode() + b"\0" + data, digest_size=16).digest()
 
 
 def started_record(

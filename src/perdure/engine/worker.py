@@ -25,7 +25,7 @@ from perdure.engine.resident import Inbox, Resident
 from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
-from perdure.engine.turns import TurnBuilder, input_digest, started_record
+from perdure.engine.turns import TurnBuilder, started_record
 from perdure.errors import CorruptRecord, EngineNotOpen, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
@@ -34,12 +34,14 @@ from perdure.kernel.loop import batch
 from perdure.kernel.operation import decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
+    CLAIMABLE,
     PLAIN,
     CommitResult,
     Committed,
     Created,
     Delivery,
     Existing,
+    ItemKind,
     Loaded,
     NewRun,
     NextGeneration,
@@ -50,6 +52,7 @@ from perdure.store.base import (
     Store,
     Turn,
 )
+from perdure.store.items import input_digest
 
 logger = logging.getLogger("perdure.worker")
 run_logger = logging.getLogger("perdure.run")
@@ -254,6 +257,8 @@ class Worker:
     def admit(self, loaded: Loaded) -> None:
         """Rebuild a claimed run from its journal. Must be called from a plain loop callback."""
         row = loaded.run
+        if row.status not in CLAIMABLE:
+            return  # paused or ended between the claim and the load
         if self._closed or self._releasing.get(row.key) == row.epoch:
             return  # being given back at this very moment: it will be due when that is done
         stale = self.coordinator.find(row.key)
@@ -553,14 +558,20 @@ class Worker:
 
     def deliver(self, delivery: Delivery) -> None:
         """An item arrived for some run."""
-        if delivery.owner == self.id:
+        if delivery.item.kind is ItemKind.PAUSE:
+            if delivery.owner == self.id:
+                resident = self.coordinator.find(delivery.key)
+                self.ended(delivery.key)
+                if resident is not None:  # in case it was unpaused and is ours again, and this came late
+                    self.errands.adopt_run(resident.id)
+        elif delivery.owner == self.id:
             if not self.coordinator.deliver(delivery.key, delivery.item):
                 self.errands.reread_inbox(delivery.key)
         elif delivery.owner is None:
             self.errands.claim()
 
     def ended(self, key: RunKey) -> None:
-        """Somebody else ended a run of ours."""
+        """Somebody else ended or paused a run of ours: its attempts are cancelled, and it leaves memory."""
         resident = self.coordinator.find(key)
         if resident is not None:
             self._drop(resident)

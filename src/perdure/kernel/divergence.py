@@ -10,7 +10,7 @@ from perdure.kernel import journal
 from perdure.kernel.journal import Record
 from perdure.kernel.operation import Frontier, Operation, detail_of
 
-_KINDS: dict[type[journal.Body], str] = {
+KINDS: dict[type[journal.Body], str] = {
     journal.StepDone: "step",
     journal.StepRetry: "step",
     journal.StepFailed: "step",
@@ -37,7 +37,7 @@ def record_mismatch(
     if record is None:
         return Diverged(f"{note}\n{_way_out(run_id)}")
     location = record.location
-    kind = _KINDS.get(type(record.body), "the end")
+    kind = KINDS.get(type(record.body), "the end")
     here = accepted or _nearest(kind, location, asked)
     return Diverged(
         _report(
@@ -53,7 +53,7 @@ def ended_early(run_id: str, left: Sequence[Record]) -> Diverged:
     """The code came to its end although records are left over."""
     record = left[0]
     more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    kind = _KINDS.get(type(record.body), record.body.kind)
+    kind = KINDS.get(type(record.body), record.body.kind)
     return Diverged(
         _report(
             run_id,

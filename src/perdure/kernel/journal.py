@@ -172,6 +172,23 @@ class CancelRequested(Body, frozen=True, gc=False):
     grace_until: int = 0  # after this moment the run is ended without its consent
 
 
+class Hurried(Body, frozen=True, gc=False):
+    """Somebody asked for the next attempt now: the backoff of the step at this location (of every step: "") is over."""
+
+    kind = "hurried"
+
+
+class Resumed(Body, frozen=True, gc=False):
+    """A failed run goes on. The journal is append-only, so what made it fail stays; replays pass over it.
+
+    `taken_back` are the records that count no longer: the end itself, and the failures that led to it. The steps that
+    are pending when this is delivered begin again with their first attempt.
+    """
+
+    kind = "resumed"
+    taken_back: tuple[int, ...]
+
+
 class Continued(Body, frozen=True, gc=False):
     """The generation ended by `continue_as`; the next one's `Started` is in the same commit."""
 
@@ -213,6 +230,8 @@ BODIES: tuple[type[Body], ...] = (
     Sent,
     PatchChosen,
     CancelRequested,
+    Hurried,
+    Resumed,
     Continued,
     Completed,
     Failed,

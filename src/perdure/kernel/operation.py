@@ -208,6 +208,8 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     operations: tuple[Waiting, ...] = ()
     #: Deadlines of timers that are not among the operations shown.
     deadlines: dict[str, int] = {}
+    #: Made from outside (a resumed or forked run), where nobody could know what the code will wait for.
+    unchecked: bool = False
 
 
 _frontier_encoder = msgspec.json.Encoder()
@@ -253,6 +255,11 @@ def encode_frontier(
         return _frontier_encoder.encode(Frontier(seq, count, digest, shown))
     deadlines = {timer.location: timer.at for timer in islice(timers, limits.FRONTIER_DEADLINES_MAX)}
     return _frontier_encoder.encode(Frontier(seq, count, digest, shown, deadlines))
+
+
+def unchecked_frontier(seq: int) -> bytes:
+    """A frontier that only says how far the code had run."""
+    return _frontier_encoder.encode(Frontier(seq, 0, 0, unchecked=True))
 
 
 def decode_frontier(data: bytes) -> Frontier:

@@ -84,6 +84,20 @@ class Pending:
         """The step's next attempt is to begin at `step.next_at`."""
         heapq.heappush(self.backoffs, (step.next_at, step.number, step))
 
+    def hurry(self, location: str, now: int) -> None:
+        """The backoff of the step at this location, or of every step (""), is over now."""
+        for operation in self._operations.values():
+            if isinstance(operation, StepOperation) and operation.next_at and location in ("", operation.location):
+                operation.next_at = now
+                self.back_off(operation)
+
+    def begin_again(self, now: int) -> None:
+        """Pending steps start over: with their first attempt, and with all of their time."""
+        for operation in self._operations.values():
+            if isinstance(operation, StepOperation):
+                operation.attempts = operation.next_at = 0
+                operation.asked_at = now
+
     def clear(self) -> None:
         self.__init__()  # type: ignore[misc]
 

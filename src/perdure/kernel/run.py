@@ -31,6 +31,7 @@ from perdure.errors import (
     BadArgument,
     ChildCancelled,
     ChildFailed,
+    Diverged,
     InboxFull,
     NotStorable,
     RunConflict,
@@ -39,7 +40,7 @@ from perdure.errors import (
     Stuck,
     TooLarge,
 )
-from perdure.kernel import journal
+from perdure.kernel import changes, journal
 from perdure.kernel.codec import codec_for
 from perdure.kernel.commands import (
     CancelStep,
@@ -123,6 +124,7 @@ class Run:
         self._operations = 0
         self._refusals = 0
         self._patches: frozenset[str] = _NONE
+        self.changes = changes.NONE
         self._first_deadlines: dict[str, int] = {}
         self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
 
@@ -199,6 +201,10 @@ class Run:
                 pass  # looked up when the code asks; see `patched`
             case journal.CancelRequested():
                 self._cancel(body)
+            case journal.Hurried():
+                self.pending.hurry(record.location, self.now)
+            case journal.Resumed():
+                self.pending.begin_again(self.now)
             case journal.Continued() | journal.Completed() | journal.Failed() | journal.Cancelled():
                 # Only met when replaying a finished generation: the code must have come to its end as well.
                 if self.outcome is None and not isinstance(body, journal.Cancelled):
@@ -220,16 +226,27 @@ class Run:
             }
         self.replaying = True
         self._journal = records
+        try:
+            commands = self._replay(records, frontier, seen)
+        except Diverged as error:
+            raise self.changes.explained(error, self.pending) from None
+        return [command for command in commands if _still_wanted(command)]
+
+    def _replay(self, records: Sequence[Record], frontier: Frontier | None, seen: int) -> list[Command]:
+        taken_back = changes.taken_back(records)
         commands: list[Command] = []
         for index, record in enumerate(records):
             if self.replaying and record.seq > seen:
                 commands += self._end_replay(frontier)
+            if record.seq in taken_back or self.changes.passes_over(record):
+                self.last_seq, self.loop.now = record.seq, max(record.at, self.loop.now)
+                continue
             if self.outcome is not None and not _is_end(record):
                 raise ended_early(self.id, records[index:])
             commands += self.deliver(record)
         if self.replaying:
             commands += self._end_replay(frontier)
-        return [command for command in commands if _still_wanted(command)]
+        return commands
 
     def _end_replay(self, frontier: Frontier | None) -> list[Command]:
         """The code is where it was when the frontier was stored. Returns what is still to be done for it."""
@@ -240,7 +257,13 @@ class Run:
         return [request for operation in self.pending if (request := _request(operation)) is not None]
 
     def _check_frontier(self, frontier: Frontier | None) -> None:
-        if frontier is None:
+        if frontier is None or frontier.unchecked:
+            return
+        if self.changes.withdrawn(frontier):
+            # The code went on from where it waited: what it asks for now is new. The rest must still be there.
+            rest = self.changes.rest(frontier)
+            if any(waiting.location not in self.pending for waiting in rest.operations):
+                raise frontier_mismatch(self.id, rest, list(self.pending), ended=self.outcome is not None)
             return
         asked: list[Operation] = []
         if frontier.count != len(self.pending) or frontier.digest != self.pending.digest:
@@ -400,6 +423,11 @@ class Run:
         self._patches |= {location}
         self._commands.append(Mark(location, caller_site(2)))
         return True
+
+    def removed(self, name: str, kind: str) -> None:
+        """An operation that stood here is gone: its place stays taken, its records are passed over."""
+        if not self._is_ending():
+            self.changes = self.changes.without(self._locate(name), kind, caller_site(2))
 
     def continue_as(self, spec: WorkflowSpec, data: bytes) -> None:
         if self._is_ending():
@@ -683,5 +711,6 @@ def _still_wanted(command: Command) -> bool:
 
 def _is_end(record: Record) -> bool:
     return isinstance(
-        record.body, (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued, journal.Sent)
+        record.body,
+        (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued, journal.Sent, journal.Resumed),
     )

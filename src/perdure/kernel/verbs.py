@@ -11,7 +11,7 @@ import re
 from asyncio import events
 from collections.abc import Awaitable, Generator, Iterator, MutableMapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, TypeVar, get_args, overload
 from uuid import UUID
 
 import msgspec
@@ -359,6 +359,32 @@ def patched(patch_id: str) -> bool:
     if not isinstance(patch_id, str) or not patch_id or "/" in patch_id:
         raise BadArgument(f"patched() needs a short name without '/', not {patch_id!r}.")
     return current_run("patched").patched(patch_id)
+
+
+OperationKind = Literal["step", "timer", "receive", "child", "send"]
+
+
+def removed(name: str, kind: OperationKind = "step") -> None:
+    """Say that an operation which stood here is gone. Runs that have it in their journal pass over it.
+
+    It takes the place of the call, name and count included, so that what follows keeps its location. A pending step,
+    sleep or receive is given up; a child that was started runs on by itself.
+
+    >>> removed("notify")  # was: await notify(order)
+    """
+    if not isinstance(name, str) or not name or "/" in name or "#" in name:
+        raise BadArgument(
+            f"removed() takes the name of the operation as its call had it, such as 'charge' or 'sleep', not {name!r}. "
+            "Put it where the call stood; paths and numbers follow from that."
+        )
+    if kind not in get_args(OperationKind):
+        raise BadArgument(f"the kind of a removed operation is one of {get_args(OperationKind)}, not {kind!r}.")
+    current_run("removed").removed(name, kind)
+
+
+def version() -> str:
+    """The version of the workflow that this run is pinned to; another one only after `continue_as`."""
+    return current_run("version").spec.version
 
 
 # -- what a run knows and shows --------------------------------------------------------------------------------

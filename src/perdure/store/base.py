@@ -18,8 +18,10 @@ Life of a run, as a store sees it
 
     create ──> pending ──claim──> running <──commit──> waiting ──> completed | failed | cancelled
                   ^                  │                    │
-                  │              park│                    │release (evicted: unowned until ready_at)
-                  └──resume── parked ┘
+                  │        park/pause│                    │release (evicted: unowned until ready_at)
+                  ├──resume── parked ┤
+                  ├─unpause── paused ┘
+                  └──reopen── failed
 """
 
 from __future__ import annotations
@@ -58,6 +60,11 @@ for _status in Status:
     _status.terminal = _status in TERMINAL
 #: Statuses a worker may claim.
 CLAIMABLE = frozenset({Status.PENDING, Status.RUNNING, Status.WAITING})
+
+
+def restored_status(status: Status) -> Status:
+    """Of a run that is created with a past: nobody works on it, so it is pending unless it is to stay as it is."""
+    return Status.PENDING if status in CLAIMABLE else status
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -124,6 +131,10 @@ class ItemKind(StrEnum):
     EVENT = "event"
     CANCEL = "cancel"
     CHILD = "child"
+    #: Somebody wants the next attempt of a step now. Its data is the step's location, or nothing for all of them.
+    HURRY = "hurry"
+    #: Only for the worker that holds a run which was paused: it is to let go. No turn ever takes it.
+    PAUSE = "pause"
 
 
 class NewItem(Struct, frozen=True, gc=False):
@@ -274,6 +285,36 @@ class Appended(Struct, frozen=True, gc=False):
     delivery: Delivery | None
 
 
+# -- changes by people -----------------------------------------------------------------------------------
+
+
+class Reopen(Struct, frozen=True, gc=False):
+    """Take back the end of a failed run: one more record says so, and it becomes claimable.
+
+    Fenced by what whoever decided had seen: the run's epoch and next_seq, and how far its parent was.
+    """
+
+    key: RunKey
+    epoch: int
+    #: The record that says what counts no longer; its seq is the run's next_seq.
+    record: Row
+    frontier: bytes
+    #: `next_seq` of the parent, if there is an open one that has not been told yet: an unread notice is withdrawn.
+    parent_seq: int | None = None
+
+
+class Snapshot(Struct, frozen=True, gc=False):
+    """A whole run, to be created as it is: a copy of one from elsewhere (import), or of another one (fork).
+
+    Of `run` the key, epoch, owner, recoveries and last_item do not count. It must have no parent: nobody waits for it.
+    """
+
+    run: RunRow
+    #: The journals of its generations, by number; the current one must be there.
+    journals: Mapping[int, Sequence[Row]]
+    inbox: Sequence[NewItem] = ()
+
+
 # -- claiming --------------------------------------------------------------------------------------------
 
 
@@ -311,7 +352,7 @@ class News(Struct, frozen=True, gc=False):
 
     cursor: int
     items: Sequence[Delivery] = ()
-    #: Runs this worker still holds that somebody else ended.
+    #: Runs this worker still holds that somebody else ended. (Of paused ones an item of the kind PAUSE tells.)
     ended: Sequence[RunKey] = ()
 
 
@@ -325,6 +366,8 @@ class RunFilter(Struct, frozen=True, gc=False):
     workflow: str | None = None
     id_prefix: str | None = None
     parent_key: RunKey | None = None
+    #: Only runs that ended before this moment.
+    finished_before: int | None = None
 
 
 class Store(Protocol):
@@ -376,6 +419,30 @@ class Store(Protocol):
 
     async def resume(self, run_id: str, at: int) -> bool:
         """Make a parked run claimable again. False if it is not parked. Raises `RunNotFound`."""
+        ...
+
+    # people (admin)
+
+    async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        """Stop a run until `unpause`: status paused, epoch + 1, so that its owner's late turns are refused. The owner
+        is told by an item. Its inbox goes on filling. None if it was not claimable. Raises `RunNotFound`."""
+        ...
+
+    async def unpause(self, run_id: str, at: int) -> bool:
+        """Make a paused run claimable again. False if it is not paused. Raises `RunNotFound`."""
+        ...
+
+    async def reopen(self, reopen: Reopen) -> bool:
+        """See `Reopen`. False, changing nothing, if the run or its parent have moved since: look again."""
+        ...
+
+    async def restore(self, snapshot: Snapshot) -> Created | Existing:
+        """Create a run that has a past. Claimable at once if its status is open, unless that is parked or paused."""
+        ...
+
+    async def delete(self, keys: Sequence[RunKey]) -> int:
+        """Remove ended runs that no worker holds any more, with all that belongs to them; returns how many. Others are
+        left alone. A key is never used again, so late turns are refused, also when the id is (FAULTS C20, C21)."""
         ...
 
     # workers
@@ -453,3 +520,7 @@ class Store(Protocol):
     async def inbox(self, key: RunKey, limit: int) -> Sequence[InboxItem]: ...
 
     async def workers(self) -> Sequence[WorkerInfo]: ...
+
+    async def dead_workers(self) -> frozenset[str]:
+        """Those of the registered workers that are dead, and that nobody has reaped yet. Writes nothing."""
+        ...

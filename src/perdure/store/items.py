@@ -6,18 +6,24 @@ and reads both. Keeping the form here lets `terminate` work without a worker and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
 from perdure.kernel.journal import ABSENT, Cancelled, Fault, Record, Row, to_row
-from perdure.store.base import ItemKind, NewItem, ParentLink
+from perdure.store.base import InboxItem, ItemKind, NewItem, ParentLink
 
 #: The `type` of every `ItemKind.CANCEL` item; its data is the reason, as plain text.
 CANCEL_TYPE: Final = "cancel"
 #: The `type` of every `ItemKind.CHILD` item; its data is a `ChildNotice`.
 CHILD_TYPE: Final = "child"
+#: The `type` of every `ItemKind.HURRY` item; its data is a location, or nothing.
+HURRY_TYPE: Final = "hurry"
+#: The `type` of every `ItemKind.PAUSE` item; it has no data.
+PAUSE_TYPE: Final = "pause"
 
 
 class ChildNotice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +55,30 @@ def read_child_item(data: bytes) -> ChildNotice:
 
 def cancel_item(reason: str, at: int) -> NewItem:
     return NewItem(kind=ItemKind.CANCEL, type=CANCEL_TYPE, data=reason.encode(), sent_at=at)
+
+
+def hurry_item(location: str, at: int) -> NewItem:
+    return NewItem(kind=ItemKind.HURRY, type=HURRY_TYPE, data=location.encode(), sent_at=at)
+
+
+def pause_item(at: int) -> NewItem:
+    return NewItem(kind=ItemKind.PAUSE, type=PAUSE_TYPE, data=b"", sent_at=at)
+
+
+def notices_of(child_id: str, link: ParentLink | None, inbox: Iterable[InboxItem]) -> list[InboxItem]:
+    """The items of a parent's inbox that tell of the end of this child."""
+    found: list[InboxItem] = []
+    for item in inbox:
+        if item.kind is ItemKind.CHILD and link is not None:
+            notice = read_child_item(item.data)
+            if (notice.child_id, notice.generation, notice.location) == (child_id, link.generation, link.location):
+                found.append(item)
+    return found
+
+
+def input_digest(workflow: str, data: bytes) -> bytes:
+    """Tells whether two starts of one id mean the same run, whatever that has continued as since."""
+    return blake2b(workflow.encode() + b"\0" + data, digest_size=16).digest()
 
 
 # -- what `terminate` writes -----------------------------------------------------------------------------

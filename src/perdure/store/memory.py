@@ -5,6 +5,8 @@ may share an instance. Every change happens between two awaits, so each call is 
 
 Process death is simulated: a registered worker is alive until `unregister_worker` or `kill_worker`. Closing
 erases nothing, so a test can "restart" on the same instance.
+
+Over 600 lines, and still one thing: the whole protocol on one set of dicts, so that it can be read as the reference.
 """
 
 from __future__ import annotations
@@ -37,14 +39,17 @@ from perdure.store.base import (
     NextGeneration,
     ParentLink,
     Release,
+    Reopen,
     RunFilter,
     RunKey,
     RunRow,
     Send,
+    Snapshot,
     Spawn,
     Status,
     Turn,
     WorkerInfo,
+    restored_status,
 )
 
 
@@ -120,6 +125,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._runs: dict[RunKey, _Run] = {}
+        self._last_key = 0
         self._by_id: dict[str, _Run] = {}
         #: Claimable runs that nobody owns.
         self._unowned: dict[RunKey, _Run] = {}
@@ -224,6 +230,95 @@ class MemoryStore:
         self._hint()
         return True
 
+    # -- people ------------------------------------------------------------------------------------------
+
+    async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        run = self._find(run_id)
+        if run.status not in CLAIMABLE:
+            return None
+        run.status, run.reason, run.updated_at = Status.PAUSED, reason, max(at, run.updated_at)
+        run.epoch += 1
+        self._unowned.pop(run.key, None)
+        told = self._offer(run, items.pause_item(at), 0) if run.owner is not None else ""
+        self._hint()
+        return [told] if isinstance(told, Delivery) else []
+
+    async def unpause(self, run_id: str, at: int) -> bool:
+        run = self._find(run_id)
+        if run.status is not Status.PAUSED:
+            return False
+        run.status, run.owner, run.updated_at = Status.PENDING, None, max(at, run.updated_at)
+        self._make_claimable(run)
+        return True
+
+    async def reopen(self, reopen: Reopen) -> bool:
+        run = self._runs.get(reopen.key)
+        if run is None or (run.epoch, run.next_seq, run.status) != (reopen.epoch, reopen.record.seq, Status.FAILED):
+            return False
+        parent = self._runs.get(run.parent.key) if run.parent is not None else None
+        if reopen.parent_seq is not None:
+            if parent is None or parent.next_seq != reopen.parent_seq:
+                return False
+            for told in items.notices_of(run.id, run.parent, parent.inbox.values()):
+                self._take(parent, told.id)
+        run.journal[run.generation].append(reopen.record)
+        run.next_seq += 1
+        run.epoch += 1
+        run.status, run.finished_at, run.frontier = Status.PENDING, None, reopen.frontier
+        run.updated_at = reopen.record.at
+        self._make_claimable(run)
+        return True
+
+    async def restore(self, snapshot: Snapshot) -> Created | Existing:
+        row = snapshot.run
+        if (existing := self._by_id.get(row.id)) is not None:
+            return Existing(row=existing.row())
+        self._last_key += 1
+        run = _Run(
+            key=self._last_key,
+            id=row.id,
+            generation=row.generation,
+            workflow=row.workflow,
+            version=row.version,
+            input_digest=row.input_digest,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            finished_at=row.finished_at,
+            ready_at=AT_ONCE,
+            owner=None,
+            epoch=0,
+            status=restored_status(row.status),
+            parent=None,
+            journal={number: list(rows) for number, rows in snapshot.journals.items()},
+            next_seq=row.next_seq,
+            wake_at=row.wake_at,
+            cancel_requested=row.cancel_requested,
+            frontier=row.frontier,
+            reason=row.reason,
+            custom_status=row.custom_status,
+            state=row.state,
+        )
+        self._runs[run.key] = self._by_id[run.id] = run
+        for item in snapshot.inbox:
+            self._put(run, item)
+        if run.status in CLAIMABLE:
+            self._unowned[run.key] = run
+        self._hint()
+        return Created(key=run.key, epoch=0, committed=None)
+
+    async def delete(self, keys: Sequence[RunKey]) -> int:
+        gone = [run for key in set(keys) if (run := self._runs.get(key)) is not None]
+        gone = [run for run in gone if run.status.terminal and run.owner is None]
+        for run in gone:
+            del self._runs[run.key], self._by_id[run.id]
+            for item_id in run.inbox:
+                self._arrivals.pop(item_id, None)
+            self._children.pop(run.key, None)
+            if run.parent is not None and run.parent.key in self._children:
+                self._children[run.parent.key].remove(run)
+        self._hint()
+        return len(gone)
+
     # -- workers -----------------------------------------------------------------------------------------
 
     async def register_worker(self, worker: WorkerInfo) -> None:
@@ -268,7 +363,7 @@ class MemoryStore:
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
-        return {run.key: run.epoch for run in self._runs.values() if run.owner == worker_id and not run.status.terminal}
+        return {run.key: run.epoch for run in self._runs.values() if run.owner == worker_id and run.status in CLAIMABLE}
 
     async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
         runs = [run for key in keys if (run := self._runs.get(key)) is not None]
@@ -287,8 +382,8 @@ class MemoryStore:
             run = self._runs.get(each.key)
             if run is None or run.owner != worker_id:
                 continue
-            if run.status.terminal:
-                self._forget_owner(run)  # terminated from outside: the owner has seen it
+            if run.status not in CLAIMABLE:
+                self._forget_owner(run)  # ended or paused from outside: the owner has seen it
             elif run.epoch == each.epoch:
                 # Looked at in the same change that gives the run up: an event that arrived after the
                 # worker's last look would otherwise sleep until `ready_at` (testing/store/release.py).
@@ -361,6 +456,9 @@ class MemoryStore:
     async def workers(self) -> Sequence[WorkerInfo]:
         return list(self._workers.values())
 
+    async def dead_workers(self) -> frozenset[str]:
+        return frozenset(self._dead & self._workers.keys())
+
     # -- a turn ------------------------------------------------------------------------------------------
 
     def _commit(self, turn: Turn) -> CommitResult:
@@ -394,9 +492,7 @@ class MemoryStore:
         if turn.status.terminal:
             self._finish(run, turn.status, turn.at)
         for item_id in turn.consumed:
-            if (item := run.inbox.pop(item_id, None)) is not None:
-                run.unread[item.type] -= item.kind is ItemKind.EVENT
-                del self._arrivals[item_id]
+            self._take(run, item_id)
         effects: list[Row] = []
         deliveries: list[Delivery] = []
         spawned: dict[str, RunKey] = {}
@@ -486,8 +582,9 @@ class MemoryStore:
         return run
 
     def _insert(self, new: NewRun, parent: ParentLink | None) -> _Run:
+        self._last_key += 1
         run = _Run(
-            key=len(self._runs) + 1,
+            key=self._last_key,
             id=new.id,
             workflow=new.workflow,
             version=new.version,
@@ -520,10 +617,11 @@ class MemoryStore:
             if run.cancel_requested:
                 return ""
             run.cancel_requested = True
-        elif item.kind is ItemKind.EVENT:
-            if run.unread[item.type] >= pending_max:
-                return "full"
-            run.unread[item.type] += 1
+        elif item.kind is ItemKind.EVENT and run.unread[item.type] >= pending_max:
+            return "full"
+        return self._put(run, item)
+
+    def _put(self, run: _Run, item: NewItem) -> Delivery:
         if item.dedup is not None:
             run.dedup.add(item.dedup)
         self._last_item += 1
@@ -537,10 +635,23 @@ class MemoryStore:
         )
         run.last_item = stored.id
         run.inbox[stored.id] = stored
+        run.unread[item.type] += item.kind is ItemKind.EVENT
         self._arrivals[stored.id] = run.key
         if run.owner is None:
             run.ready_at = AT_ONCE
         return Delivery(run.key, run.owner, stored)
+
+    def _take(self, run: _Run, item_id: int) -> None:
+        if (item := run.inbox.pop(item_id, None)) is not None:
+            run.unread[item.type] -= item.kind is ItemKind.EVENT
+            del self._arrivals[item_id]
+
+    def _make_claimable(self, run: _Run) -> None:
+        run.ready_at, run.recoveries, run.reason = AT_ONCE, 0, None
+        for item_id in [item.id for item in run.inbox.values() if item.kind is ItemKind.PAUSE]:
+            self._take(run, item_id)
+        self._unowned[run.key] = run
+        self._hint()
 
     def _tell_parent(self, run: _Run, notice: NewItem) -> Iterator[Delivery]:
         parent = self._runs.get(run.parent.key) if run.parent is not None else None
@@ -567,7 +678,7 @@ class MemoryStore:
         """Take the runs of workers that are gone from them, and make them due."""
         lost = [run for run in self._runs.values() if run.owner in owners]
         for run in lost:
-            if run.status.terminal:
+            if run.status not in CLAIMABLE:
                 self._forget_owner(run)
             elif run.status is Status.WAITING and not run.inbox:
                 self._disown(run, NEVER if run.wake_at is None else run.wake_at)
@@ -607,4 +718,5 @@ def _matches(run: _Run, where: RunFilter) -> bool:
         and (where.workflow is None or run.workflow == where.workflow)
         and (where.id_prefix is None or run.id.startswith(where.id_prefix))
         and (where.parent_key is None or (run.parent is not None and run.parent.key == where.parent_key))
+        and (where.finished_before is None or (run.finished_at is not None and run.finished_at < where.finished_before))
     )

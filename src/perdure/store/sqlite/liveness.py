@@ -100,6 +100,15 @@ def take_if_dead(database: str, worker_id: str) -> WorkerLock | bool:
     return False
 
 
+def is_dead(database: str, worker_id: str) -> bool:
+    """Only a look: the file stays for whoever reaps the worker."""
+    verdict = take_if_dead(database, worker_id)
+    if isinstance(verdict, WorkerLock):
+        verdict.abandon()
+        return True
+    return verdict
+
+
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):  # somebody else removed it, or will
         os.unlink(path)

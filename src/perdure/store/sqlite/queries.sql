@@ -172,6 +172,57 @@ WHERE key = ? AND epoch = ? AND status IN ('pending', 'running', 'waiting');
 -- Did an earlier call of the same worker park it already?
 SELECT 1 FROM runs WHERE key = ? AND epoch = ? AND status = 'parked' AND reason = ?;
 
+-- == changes by people ==================================================================================
+
+-- name: pause_run
+-- Stop a run until `unpause`. The owner stays, so that the item that tells it reaches it; the higher epoch refuses its
+-- late turns.
+UPDATE runs SET status = 'paused', epoch = epoch + 1, reason = ?1, updated_at = max(?2, updated_at)
+WHERE key = ?3 AND status IN ('pending', 'running', 'waiting');
+
+-- name: unpause_run
+-- Make a paused run claimable again.
+UPDATE runs SET status = 'pending', owner = NULL, ready_at = 0, updated_at = max(?1, updated_at), recoveries = 0,
+    reason = NULL
+WHERE key = ?2 AND status = 'paused';
+
+-- name: drop_pause_items
+-- They are for the worker that held the run; whoever claims it next has nothing to do with them.
+DELETE FROM inbox WHERE run_key = ? AND kind = 'pause';
+
+-- name: reopen_run
+-- Take back the end of a failed run, if nothing moved since somebody looked.
+UPDATE runs SET status = 'pending', epoch = epoch + 1, next_seq = next_seq + 1, finished_at = NULL, owner = NULL,
+    ready_at = 0, recoveries = 0, reason = NULL, frontier = ?1, updated_at = ?2
+WHERE key = ?3 AND epoch = ?4 AND next_seq = ?5 AND status = 'failed';
+
+-- name: next_seq_of
+-- How far a run is.
+SELECT next_seq FROM runs WHERE key = ?;
+
+-- name: restore_run
+-- Create a run that has a past, unless its id is taken (then no row changes).
+INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, wake_at, next_seq, created_at,
+    updated_at, finished_at, recoveries, input_digest, cancel_requested, frontier, reason, custom_status, state)
+VALUES (?, ?, ?, ?, ?, 0, NULL, 0, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: delete_run
+-- Remove a run, if it has ended and no worker holds it.
+DELETE FROM runs WHERE key = ? AND finished_at IS NOT NULL AND owner IS NULL;
+
+-- name: delete_journal
+-- And its journals.
+DELETE FROM journal WHERE run_key = ?;
+
+-- name: delete_inbox
+-- And what nobody read.
+DELETE FROM inbox WHERE run_key = ?;
+
+-- name: delete_keys
+-- And what it remembered of events.
+DELETE FROM inbox_keys WHERE run_key = ?;
+
 -- == workers ============================================================================================
 
 -- name: claim_runs
@@ -187,16 +238,21 @@ WHERE key IN (
 )
 RETURNING *;
 
+-- name: is_anything_due
+-- Whether a claim could find something.
+SELECT 1 FROM runs
+WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND ready_at <= ? LIMIT 1;
+
 -- name: release_run
 -- Give a run back until `ready_at`, or at once if an item came that the worker has not seen. One statement, so
 -- that nothing can arrive between the look and the release.
 UPDATE runs SET owner = NULL, recoveries = 0, reason = ?, status = iif(status = 'running', 'pending', status),
     ready_at = iif(EXISTS (SELECT 1 FROM inbox WHERE run_key = runs.key AND id > ?), 0, ?)
-WHERE key = ? AND owner = ? AND epoch = ? AND finished_at IS NULL;
+WHERE key = ? AND owner = ? AND epoch = ? AND status IN ('pending', 'running', 'waiting');
 
 -- name: let_go
--- The owner has seen that somebody terminated its run.
-UPDATE runs SET owner = NULL WHERE key = ? AND owner = ? AND finished_at IS NOT NULL;
+-- The owner has seen that somebody terminated or paused its run.
+UPDATE runs SET owner = NULL WHERE key = ? AND owner = ? AND status NOT IN ('pending', 'running', 'waiting');
 
 -- name: free_runs
 -- A worker is gone: what only waited goes on waiting, the rest is due at once. The first parameter is 0 for a worker that
@@ -223,8 +279,8 @@ DELETE FROM workers WHERE id = ?;
 SELECT id, name, host, pid, started_at FROM workers ORDER BY started_at, id;
 
 -- name: runs_held
--- The open runs of a worker.
-SELECT key, epoch FROM runs WHERE owner = ? AND finished_at IS NULL;
+-- The runs a worker may work on.
+SELECT key, epoch FROM runs WHERE owner = ? AND status IN ('pending', 'running', 'waiting');
 
 -- name: fresh_items
 -- What arrived for a worker's runs after its cursor.
@@ -273,7 +329,7 @@ WHERE finished_at IS NULL AND key < ?1 AND status IN (SELECT value FROM json_eac
 -- A page of ended runs of one status.
 SELECT * FROM runs
 WHERE finished_at IS NOT NULL AND status = ?2 AND key < ?1
-    AND (?3 IS NULL OR workflow = ?3) ORDER BY key DESC LIMIT ?4;
+    AND (?3 IS NULL OR workflow = ?3) AND (?5 IS NULL OR finished_at < ?5) ORDER BY key DESC LIMIT ?4;
 
 -- name: list_by_prefix
 -- A page of runs whose ids lie in a range (all ids with one prefix do). An empty list of statuses means any.
@@ -281,13 +337,14 @@ WHERE finished_at IS NOT NULL AND status = ?2 AND key < ?1
 SELECT * FROM runs
 WHERE id >= ?2 AND id < ?3 AND +key < ?1 AND (?4 IS NULL OR workflow = ?4)
     AND (?5 = '[]' OR status IN (SELECT value FROM json_each(?5))) AND (?6 IS NULL OR parent_key = ?6)
+    AND (?8 IS NULL OR finished_at < ?8)
 ORDER BY +key DESC LIMIT ?7;
 
 -- name: list_children
 -- A page of the children of one run.
 SELECT * FROM runs
 WHERE parent_key = ?2 AND key < ?1 AND (?3 IS NULL OR workflow = ?3)
-    AND (?4 = '[]' OR status IN (SELECT value FROM json_each(?4)))
+    AND (?4 = '[]' OR status IN (SELECT value FROM json_each(?4))) AND (?6 IS NULL OR finished_at < ?6)
 ORDER BY key DESC LIMIT ?5;
 
 -- name: count_open

@@ -81,19 +81,19 @@ def list_runs(session: Session, where: RunFilter, limit: int, before: RunKey | N
 def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list[Values]:
     """Choose the statement whose index fits the filter best."""
     statuses = msgspec.json.encode(sorted(where.statuses)).decode()
-    workflow = where.workflow
+    workflow, ended_before = where.workflow, where.finished_before
     if where.id_prefix is not None:
         ids = (where.id_prefix, _end_of_prefix(where.id_prefix))
-        narrowed = (below, *ids, workflow, statuses, where.parent_key, limit)
+        narrowed = (below, *ids, workflow, statuses, where.parent_key, limit, ended_before)
         return session.rows(SQL["list_by_prefix"], narrowed)
     if where.parent_key is not None:
-        return session.rows(SQL["list_children"], (below, where.parent_key, workflow, statuses, limit))
-    if not where.statuses:
+        return session.rows(SQL["list_children"], (below, where.parent_key, workflow, statuses, limit, ended_before))
+    if not where.statuses and ended_before is None:
         return session.rows(SQL["list_all"], (below, workflow, limit))
     # Open and ended runs have indexes of their own; each gives its newest, already in order.
-    ended = where.statuses & TERMINAL
-    pages = [session.rows(SQL["list_ended"], (below, status, workflow, limit)) for status in ended]
-    if ended != where.statuses:
+    ended = (where.statuses or TERMINAL) & TERMINAL
+    pages = [session.rows(SQL["list_ended"], (below, status, workflow, limit, ended_before)) for status in ended]
+    if ended != where.statuses and ended_before is None:
         pages.append(session.rows(SQL["list_open"], (below, statuses, workflow, limit)))
     return list(heapq.merge(*pages, key=lambda values: -values[0]))[:limit]
 
@@ -125,6 +125,10 @@ def workers(session: Session) -> Sequence[WorkerInfo]:
 
 def orphaned_owners(session: Session, worker_id: str) -> list[str]:
     return [owner for (owner,) in session.rows(SQL["orphaned_owners"], (worker_id,))]
+
+
+def is_anything_due(session: Session, at: int) -> bool:
+    return session.value(SQL["is_anything_due"], (at,)) is not None
 
 
 def held(session: Session, worker_id: str) -> Mapping[RunKey, int]:

@@ -17,6 +17,10 @@
 --   append    inbox +1, runs.ready_at earlier if nobody owns the run
 --   release   runs.owner NULL, ready_at    unless the inbox holds something newer: then at once
 --   reap      the same for every run of a worker whose lock is free
+--   pause     runs.status, epoch + 1       and an item that tells the owner to let go
+--   reopen    runs (finished_at NULL ...)  guarded by key + epoch + next_seq; journal +1 (Resumed)
+--   restore   runs +1, with journals and inbox: a run that has a past
+--   delete    runs -1, and everything of it: ended runs that nobody owns
 --
 -- Rules
 --   Columns are only ever appended: rows are read by position with `SELECT *`, so that a process of the release

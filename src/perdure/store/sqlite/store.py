@@ -34,14 +34,16 @@ from perdure.store.base import (
     NewRun,
     News,
     Release,
+    Reopen,
     RunFilter,
     RunKey,
     RunRow,
+    Snapshot,
     Status,
     Turn,
     WorkerInfo,
 )
-from perdure.store.sqlite import changes, liveness, reads
+from perdure.store.sqlite import changes, lifecycle, liveness, reads
 from perdure.store.sqlite.lane import Lane
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.reader import Reader
@@ -200,6 +202,23 @@ class SQLiteStore:
     async def resume(self, run_id: str, at: int) -> bool:
         return await self._write(changes.resume, run_id, at)
 
+    # -- people ------------------------------------------------------------------------------------------
+
+    async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        return await self._write(lifecycle.pause, run_id, reason, at)
+
+    async def unpause(self, run_id: str, at: int) -> bool:
+        return await self._write(lifecycle.unpause, run_id, at)
+
+    async def reopen(self, reopen: Reopen) -> bool:
+        return await self._write(lifecycle.reopen, reopen)
+
+    async def restore(self, snapshot: Snapshot) -> Created | Existing:
+        return await self._write(lifecycle.restore, snapshot)
+
+    async def delete(self, keys: Sequence[RunKey]) -> int:
+        return await self._write(lifecycle.delete, keys)
+
     # -- workers -----------------------------------------------------------------------------------------
 
     async def register_worker(self, worker: WorkerInfo) -> None:
@@ -244,6 +263,9 @@ class SQLiteStore:
     async def claim(
         self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
     ) -> Sequence[RunRow]:
+        # A look first: most sweeps find nothing, and a write would get in the way of others.
+        if not await self._read(reads.is_anything_due, at):
+            return []
         return await self._write(changes.claim, worker_id, at, limit, suspects_max, unknown)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
@@ -305,6 +327,13 @@ class SQLiteStore:
 
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self._read(reads.workers)
+
+    async def dead_workers(self) -> frozenset[str]:
+        return await self._read(self._look_for_dead)
+
+    def _look_for_dead(self, session: Session) -> frozenset[str]:
+        others = [worker.id for worker in reads.workers(session) if worker.id not in self._locks]
+        return frozenset(worker_id for worker_id in others if liveness.is_dead(self.path, worker_id))
 
 
 def _sqlite_number() -> int:

@@ -133,13 +133,17 @@ class Writer(Lane):
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
         with self._using:
             try:
-                return self._outcomes(jobs)
-            except apsw.BusyError as error:
-                failure = self._recover(error)
-                return [(job, None, failure) for job in jobs]
+                return [outcome for part in _parts(jobs) for outcome in self._carry_out_part(part)]
             finally:
                 with self._counting:
                     self._outstanding -= len(jobs)
+
+    def _carry_out_part(self, jobs: list[Job]) -> list[Outcome]:
+        try:
+            return self._outcomes(jobs)
+        except apsw.BusyError as error:
+            failure = self._recover(error)
+            return [(job, None, failure) for job in jobs]
 
     def _outcomes(self, jobs: list[Job]) -> list[Outcome]:
         """One outcome for each job. Raises nothing but `BusyError`, which leaves the choice to the caller."""
@@ -179,17 +183,10 @@ class Writer(Lane):
 
     def _at_once(self, session: Session, jobs: list[Job]) -> list[Outcome]:
         """The outcomes of a group that one statement could carry out; nothing was done if there are none."""
-        requests: list[bulk.Request] = []
-        for job in jobs:
-            if job.function is commit_turns:
-                requests.append((job.arguments[0], ()))
-            elif job.function is create_all:
-                requests.append(((), job.arguments[0]))
-            elif job.function is data_version:  # often among them, and it changes nothing
-                requests.append(((), ()))
-            else:
-                return []
-        answers = bulk.commit_all(session, requests)
+        requests = [_request(job) for job in jobs]
+        if None in requests:
+            return []
+        answers = bulk.commit_all(session, [request for request in requests if request is not None])
         if answers is None:
             return []
         self._count_transaction()
@@ -263,3 +260,31 @@ class Writer(Lane):
         if breaks_connection(error):
             self.drop()
         return error if isinstance(error, StoreError) else fault(self._path, error)
+
+
+def _request(job: Job) -> bulk.Request | None:
+    """What a job asks for, if one statement may do it together with others."""
+    if job.function is commit_turns:
+        return job.arguments[0], ()
+    if job.function is create_all:
+        return (), job.arguments[0]
+    if job.function is data_version:  # often among them, and it changes nothing
+        return (), ()
+    return None
+
+
+def _parts(jobs: list[Job]) -> list[list[Job]]:
+    """A group in the parts that are carried out in one transaction each, in the same order: all together, unless a
+    large batch of turns in it can be done by one statement when the others do not get in its way."""
+    requests = [_request(job) for job in jobs]
+    plain = sum(len(turns) + len(creations) for turns, creations in filter(None, requests))
+    if None not in requests or plain < bulk.BULK_ROWS_MIN:
+        return [jobs]
+    parts: list[list[Job]] = []
+    last: bool | None = None
+    for job, request in zip(jobs, requests, strict=True):
+        if (request is None) is not last:
+            parts.append([])
+            last = request is None
+        parts[-1].append(job)
+    return parts

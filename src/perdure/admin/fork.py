@@ -1,0 +1,226 @@
+"""A new run from the past of another: its journal up to a location, with another result or input if wanted.
+
+The original is only read. What it had received after that point, and what it has not read yet, is in the new run's
+inbox; everything else after it happens anew, under the new id (so with other idempotency keys).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from perdure import limits
+from perdure.admin.reading import (
+    CHILD_ENDS,
+    ENDS,
+    SETTLING,
+    counting,
+    frontier_of,
+    open_children,
+    records_of,
+    row_of,
+)
+from perdure.errors import ActionRefused, BadArgument, EncodingError, RunConflict, UnknownLocation
+from perdure.kernel import journal
+from perdure.kernel.codec import codec_for
+from perdure.kernel.journal import Body, Record, to_row
+from perdure.kernel.operation import Frontier, Waiting, unchecked_frontier
+from perdure.kernel.verbs import check_run_id
+from perdure.store.base import Existing, ItemKind, NewItem, RunRow, Snapshot, Status, Store
+from perdure.store.items import input_digest
+
+
+class _Same:
+    def __repr__(self) -> str:
+        return "SAME"
+
+
+#: Stands for "as it was", because None is a result.
+SAME: Final = _Same()
+
+
+async def fork(
+    store: Store,
+    run_id: str,
+    new_id: str,
+    at: int,
+    *,
+    location: str | None = None,
+    result: Any = SAME,
+    arguments: Mapping[str, Any] | None = None,
+    generation: int | None = None,
+    paused: bool = False,
+) -> None:
+    """Create `new_id` as `run_id` was just before the outcome of the operation at `location` (None: at its start).
+
+    With `result`, that operation has this outcome; without, it happens again. `arguments` replaces arguments of the
+    workflow by name. Values are plain JSON, as `perdure history` shows them, or of the type they have in the code.
+    Raises `RunNotFound`, `UnknownLocation`, `ActionRefused`, `RunConflict`.
+    """
+    check_run_id(new_id)
+    if new_id == run_id:
+        raise BadArgument(f"the new run needs an id of its own, not {run_id!r} again.")
+    row = await row_of(store, run_id)
+    number = generation or row.generation
+    if not 1 <= number <= row.generation:
+        raise BadArgument(f"run {run_id!r} has the generations 1 to {row.generation}, not {generation!r}.")
+    records = [
+        record
+        for record in counting(await records_of(store, row, number))
+        if not isinstance(record.body, (journal.Resumed, journal.Hurried))
+    ]
+    past = _Past(row, records, frontier_of(row) if number == row.generation else None)
+    if location is None and result is not SAME:
+        raise BadArgument("an edited result needs the location of the operation that has it.")
+    kept, rest = (records[:1], records[1:]) if location is None else past.split(location, result)
+    _refuse_open_children(row, kept)
+    kept = _with_arguments(kept, arguments, row)
+    rows = [to_row(record._replace(seq=seq)) for seq, record in enumerate(kept, 1)]
+    unread = await store.inbox(row.key, limits.FORK_INBOX_MAX)
+    inbox = [*_received(rest), *(_again(i.type, i.data, i.sent_at) for i in unread if i.kind is ItemKind.EVENT)]
+    seen = len(rows) - (result is not SAME or len(rows) == 1)
+    started = kept[0].body
+    if not isinstance(started, journal.Started):
+        raise ActionRefused(f"the journal of run {run_id!r} does not begin as it should; it cannot be forked.")
+    new = msgspec.structs.replace(
+        row,
+        id=new_id,
+        generation=1,
+        workflow=started.workflow,
+        version=started.version,
+        status=Status.PAUSED if paused else Status.PENDING,
+        reason=f"paused: forked from {run_id!r}" if paused else None,
+        next_seq=len(rows) + 1,
+        wake_at=None,
+        created_at=at,
+        updated_at=max(at, kept[-1].at),
+        finished_at=None,
+        input_digest=input_digest(started.workflow, bytes(started.input)),
+        parent=None,
+        cancel_requested=any(isinstance(record.body, journal.CancelRequested) for record in kept),
+        frontier=unchecked_frontier(seen),
+        custom_status=None,
+        state=None,
+    )
+    await put(store, Snapshot(run=new, journals={1: rows}, inbox=inbox))
+
+
+async def put(store: Store, snapshot: Snapshot) -> None:
+    """Create the run, or find that an earlier call did. Raises `RunConflict`."""
+    answer = await store.restore(snapshot)
+    if not isinstance(answer, Existing):
+        return
+    for number, rows in snapshot.journals.items():
+        stored = await store.journal(answer.row.key, number, 0, len(rows))
+        if list(stored) != list(rows):
+            raise RunConflict(f"a run {snapshot.run.id!r} already exists, and it is another one. Choose another id.")
+
+
+class _Past:
+    """The records of a generation that still count, and what it waits for now."""
+
+    def __init__(self, row: RunRow, records: Sequence[Record], frontier: Frontier | None) -> None:
+        self._row = row
+        self._records = [record for record in records if not isinstance(record.body, ENDS)]
+        self._waits = {wait.location: wait for wait in frontier.operations} if frontier is not None else {}
+
+    def split(self, location: str, result: Any) -> tuple[list[Record], list[Record]]:
+        """The records before the outcome at a location, with the edited one if there is one; and those after it."""
+        records = self._records
+        wait = self._waits.get(location)
+        known = [r for r in records if r.location == location and isinstance(r.body, (*SETTLING, journal.StepRetry))]
+        begun = [r for r in records if r.location == location and isinstance(r.body, journal.ChildStarted)]
+        if not known and not begun and wait is None:
+            raise self._unknown(location)
+        if result is SAME:
+            first = (begun or known)[:1]
+            cut = records.index(first[0]) if first else len(records)
+            return records[:cut], records[cut:]
+        cut = records.index(known[0]) if known else len(records)
+        template = known[-1] if known else None
+        body = self._edited(location, template, wait, begun, result)
+        at = template.at if template is not None else records[cut - 1].at
+        rest = [record for record in records[cut:] if record.location != location]
+        return [*records[:cut], Record(0, max(at, records[cut - 1].at), location, body)], rest
+
+    def _edited(
+        self, location: str, template: Record | None, wait: Waiting | None, begun: Sequence[Record], result: Any
+    ) -> Body:
+        value = Raw(encode(result, f"the new result at {location!r}"))
+        old = template.body if template is not None else None
+        match old:
+            case journal.StepDone() | journal.StepFailed() | journal.StepRetry():
+                return journal.StepDone(value, 1, old.args, old.digest, old.site)
+            case journal.EventReceived():
+                return journal.EventReceived(old.event_id, old.type, value, old.sent_at, old.site)
+            case None if wait is not None and wait.kind == "step":
+                return journal.StepDone(value, site=wait.site)
+            case None if wait is not None and wait.kind == "receive" and " or " not in wait.detail:
+                return journal.EventReceived(0, wait.detail.strip("'"), value, wait.since, wait.site)
+            case _ if begun and (old is None or isinstance(old, CHILD_ENDS)):
+                started = begun[0].body
+                return journal.ChildDone(value, getattr(started, "child_id", ""))
+            case _:
+                raise ActionRefused(
+                    f"what is at {location!r} of run {self._row.id!r} has no result to edit: only steps, children and "
+                    "events (of one type) have."
+                )
+
+    def _unknown(self, location: str) -> UnknownLocation:
+        import difflib  # only for the rare mistake, not for every start
+
+        places = {r.location for r in self._records if isinstance(r.body, SETTLING)} | self._waits.keys()
+        near = difflib.get_close_matches(location, places, n=5, cutoff=0.4) or sorted(places)[:5]
+        known = f" Near ones: {', '.join(repr(place) for place in near)}." if near else " It has none yet."
+        return UnknownLocation(
+            f"nothing in run {self._row.id!r} is at {location!r}.{known} `perdure history {self._row.id}` lists all."
+        )
+
+
+def _refuse_open_children(row: RunRow, kept: Sequence[Record]) -> None:
+    for location, started in open_children(kept).items():
+        raise ActionRefused(
+            f"at that point the child at {location!r} of run {row.id!r} was still running (since record "
+            f"{started.seq}), and its end is told to {row.id!r} alone. Fork at {location!r} or earlier, after its end, "
+            "or with a result for it."
+        )
+
+
+def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row: RunRow) -> list[Record]:
+    """The new run has no parent, and other arguments if wanted."""
+    first = kept[0]
+    if not isinstance(first.body, journal.Started):
+        return kept
+    data = first.body.input
+    if arguments:
+        known: dict[str, Raw] = msgspec.json.decode(data, type=dict[str, Raw])
+        for name, value in arguments.items():
+            if name not in known:
+                raise BadArgument(
+                    f"the input of run {row.id!r} has no argument {name!r}; it has {', '.join(map(repr, known))}."
+                )
+            known[name] = Raw(encode(value, f"the argument {name!r}"))
+        data = Raw(msgspec.json.encode(known))
+    return [first._replace(body=msgspec.structs.replace(first.body, parent=None, input=data)), *kept[1:]]
+
+
+def encode(value: Any, what: str) -> bytes:
+    """Raw JSON as it is; plain values as an unannotated value; objects by their class."""
+    if isinstance(value, Raw):
+        return bytes(value)
+    try:
+        return codec_for(Any).encode(value, what)
+    except EncodingError:
+        return codec_for(type(value)).encode(value, what)
+
+
+def _received(records: Sequence[Record]) -> list[NewItem]:
+    bodies = [record.body for record in records]
+    return [_again(b.type, bytes(b.value), b.sent_at) for b in bodies if isinstance(b, journal.EventReceived)]
+
+
+def _again(kind: str, data: bytes, sent_at: int) -> NewItem:
+    return NewItem(kind=ItemKind.EVENT, type=kind, data=data, sent_at=sent_at)

@@ -1,0 +1,269 @@
+"""Why a run is not moving: one exact reason, from what the store knows. Writes nothing, needs no worker and no code.
+
+`why` looks at the run from outside in: has it ended, is it stopped, does anybody work on it, and only then what its
+code waits for. A run that waits for a child is asked about in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from perdure import limits
+from perdure.admin.reading import counting, frontier_of, records_of, row_of
+from perdure.admin.views import moment
+from perdure.errors import CorruptRecord
+from perdure.kernel import journal
+from perdure.kernel.operation import Waiting
+from perdure.kernel.run import GRACE_LOCATION
+from perdure.store.base import InboxItem, ItemKind, RunRow, Status, Store, WorkerInfo
+
+#: How the reason of a parked run begins, and what kind of trouble that is.
+_PARKED = {
+    "Diverged": "diverged",
+    "poisoned": "poisoned",
+    "NotDecodable": "undecodable",
+    "CorruptRecord": "undecodable",
+    "MsgspecError": "undecodable",
+    "DecodeError": "undecodable",
+    "ValidationError": "undecodable",
+    "Stuck": "stuck",
+    "Spinning": "spinning",
+}
+
+
+class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run is not moving. `kind` is for programs, `text` for people; the rest is what the text is made of."""
+
+    run_id: str
+    #: completed, failed, cancelled, parked-..., paused, no-worker, worker-died, unknown-workflow, due, cancelling,
+    #: step-running, step-due, step-backoff, event, child, sleep, send, nothing
+    kind: str
+    text: str
+    since: datetime | None = None
+    until: datetime | None = None
+    location: str = ""
+    site: str = ""
+    worker: str = ""
+    #: Of the child it waits for.
+    child: Reason | None = None
+    #: What else it waits for, and what else is worth knowing.
+    also: tuple[str, ...] = ()
+
+
+async def why(store: Store, run_id: str, now: int) -> Reason:
+    """The reason, as of this moment. Raises `RunNotFound`."""
+    return await _Looking(store, now).explain(await row_of(store, run_id), 0)
+
+
+class _Looking:
+    def __init__(self, store: Store, now: int) -> None:
+        self._store = store
+        self._now = now
+        self._workers: dict[str, WorkerInfo] | None = None
+        self._dead: frozenset[str] = frozenset()
+
+    async def explain(self, row: RunRow, depth: int) -> Reason:
+        if row.status.terminal:
+            return await self._ended(row)
+        if row.status is Status.PARKED:
+            return self._parked(row)
+        if row.status is Status.PAUSED:
+            text = (
+                f"{row.reason or 'paused'}, since {_clock(row.updated_at)}. `perdure unpause {row.id}` lets it go on."
+            )
+            return Reason(row.id, "paused", text, since=moment(row.updated_at))
+        await self._look_for_workers()
+        return self._unattended(row) or await self._attended(row, depth)
+
+    # -- stopped -------------------------------------------------------------------------------------------------
+
+    async def _ended(self, row: RunRow) -> Reason:
+        ended = row.finished_at or row.updated_at
+        text = f"it has ended: {row.status} at {_clock(ended)}"
+        rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
+        try:
+            end = journal.from_row(rows[-1]).body if rows else None
+        except CorruptRecord as damage:
+            return Reason(row.id, row.status, f"{text} ({damage.message})", since=moment(ended))
+        match end:
+            case journal.Failed(error):
+                text += f", with {error.type.partition(':')[2]}: {_line(error.message)}. `perdure resume {row.id}`"
+                text += " tries again from there"
+            case journal.Cancelled(reason, terminated):
+                how = "terminated" if terminated else "cancelled"
+                text += f" ({how}: {_line(reason)})" if reason else f" ({how})"
+            case _:
+                pass
+        return Reason(row.id, row.status, f"{text}.", since=moment(ended))
+
+    def _parked(self, row: RunRow) -> Reason:
+        reason = row.reason or "no reason was given"
+        kind = _PARKED.get(reason.partition(":")[0], "other")
+        text = f"parked since {_clock(row.updated_at)}: {reason}"
+        if f"perdure resume {row.id}" not in text:
+            text += f"\n  When that is resolved: `perdure resume {row.id}`."
+        return Reason(row.id, f"parked-{kind}", text, since=moment(row.updated_at))
+
+    # -- nobody is there -------------------------------------------------------------------------------------------
+
+    async def _look_for_workers(self) -> None:
+        if self._workers is None:
+            self._dead = await self._store.dead_workers()
+            self._workers = {one.id: one for one in await self._store.workers() if one.id not in self._dead}
+
+    def _unattended(self, row: RunRow) -> Reason | None:
+        """The run has something to do, and nobody does it."""
+        workers = self._workers or {}
+        if row.owner is not None and row.owner in workers:
+            return None
+        waits_on = row.status is Status.WAITING and (row.wake_at is None or row.wake_at > self._now)
+        if waits_on and row.owner is None:
+            return None
+        since = moment(row.updated_at if row.status is not Status.WAITING else row.wake_at or row.updated_at)
+        if not workers:
+            text = (
+                f"no worker is alive, and it has been due since {_text(since)}. Start one: `perdure worker --app ...`."
+            )
+            return None if waits_on else Reason(row.id, "no-worker", text, since=since)
+        if row.reason is not None and row.reason.startswith("no worker knows"):
+            text = f"{row.reason}. Start one that does: `perdure worker --app ...`, or register that version again."
+            return Reason(row.id, "unknown-workflow", text, since=since)
+        if row.owner is not None:
+            text = "the worker that ran it died; another one takes it over at its next sweep."
+            return Reason(row.id, "worker-died", text, worker=row.owner)
+        text = f"it has been due since {_text(since)}, and waits for one of {len(workers)} workers to take it."
+        return Reason(row.id, "due", text, since=since)
+
+    # -- what the code waits for -------------------------------------------------------------------------------------
+
+    async def _attended(self, row: RunRow, depth: int) -> Reason:
+        frontier = frontier_of(row)
+        waits = [] if frontier is None else list(frontier.operations)
+        inbox = await self._store.inbox(row.key, limits.WHY_INBOX_MAX)
+        grace = next((wait.deadline for wait in waits if wait.location == GRACE_LOCATION), None)
+        waits = [wait for wait in waits if wait.location != GRACE_LOCATION]
+        if not waits:
+            text = f"its code is running, or about to, since {_clock(row.updated_at)}{self._by(row)}."
+            reason = Reason(row.id, "nothing", text, since=moment(row.updated_at), worker=row.owner or "")
+        else:
+            waits.sort(key=_rank)
+            reason = await self._waits_for(row, waits, depth)
+            more = (frontier.count if frontier is not None else 0) - 1 - (grace is not None)
+            reason = msgspec.structs.replace(reason, also=self._notes(row, waits, more, inbox))
+        return self._cancelling(row, reason, grace, inbox) if row.cancel_requested else reason
+
+    async def _waits_for(self, row: RunRow, waits: Sequence[Waiting], depth: int) -> Reason:
+        wait = waits[0]
+        since = moment(wait.since)
+        where = f"{wait.location!r}{f' ({wait.site})' if wait.site else ''}"
+        common = {"since": since, "location": wait.location, "site": wait.site, "worker": row.owner or ""}
+        until = moment(wait.deadline) if wait.deadline else None
+        match wait.kind:
+            case "step" if wait.deadline:
+                error = await self._last_error(row, wait.location)
+                text = f"step {where} waits until {_text(until)} for its next attempt, {wait.detail}{error}"
+                text += f". `perdure retry {row.id}` begins it now."
+                return Reason(row.id, "step-backoff", text, until=until, **common)  # type: ignore[arg-type]
+            case "step" if row.owner is None:
+                return Reason(row.id, "step-due", f"step {where} is to run when a worker takes it.", **common)  # type: ignore[arg-type]
+            case "step":
+                text = f"step {where} has been running for {_lasting(self._now - wait.since)}{self._by(row)}."
+                return Reason(row.id, "step-running", text, **common)  # type: ignore[arg-type]
+            case "child":
+                child = await self._child(wait.detail, depth)
+                text = f"it waits for the child {wait.detail!r} at {where} since {_text(since)}, which "
+                return Reason(row.id, "child", text + _of_child(child), child=child, **common)  # type: ignore[arg-type]
+            case "receive":
+                limit = min((w.deadline for w in waits if w.kind == "timer" and w.deadline), default=None)
+                at_most = f", at most until {_clock(limit)}" if limit is not None else ""
+                text = f"it waits for the event {wait.detail} at {where} since {_text(since)}{at_most}."
+                return Reason(row.id, "event", text, until=None if limit is None else moment(limit), **common)  # type: ignore[arg-type]
+            case "timer":
+                text = f"it is asleep at {where} until {_text(until)}, since {_text(since)}."
+                return Reason(row.id, "sleep", text, until=until, **common)  # type: ignore[arg-type]
+            case _:
+                return Reason(row.id, "send", f"it sends something to {wait.detail!r} at {where}.", **common)  # type: ignore[arg-type]
+
+    async def _child(self, child_id: str, depth: int) -> Reason | None:
+        child = await self._store.get(child_id) if depth < limits.WHY_DEPTH_MAX else None
+        return await self.explain(child, depth + 1) if child is not None else None
+
+    async def _last_error(self, row: RunRow, location: str) -> str:
+        try:
+            records = counting(await records_of(self._store, row))
+        except CorruptRecord:
+            return ""
+        for record in reversed(records):
+            if record.location == location and isinstance(record.body, journal.StepRetry):
+                error = record.body.error
+                return f" with {error.type.partition(':')[2]}: {_line(error.message)}"
+        return ""
+
+    def _cancelling(self, row: RunRow, reason: Reason, grace: int | None, inbox: Sequence[InboxItem]) -> Reason:
+        if any(item.kind is ItemKind.CANCEL for item in inbox):
+            text = "it was asked to cancel, and has not seen that yet."
+        elif grace is not None:
+            text = f"it was asked to cancel, and may clean up until {_clock(grace)}."
+        else:
+            text = "it was asked to cancel, and is cleaning up."
+        return msgspec.structs.replace(
+            reason,
+            kind="cancelling",
+            text=f"{text} {reason.text[0].upper()}{reason.text[1:]}",
+            until=reason.until if grace is None else moment(grace),
+        )
+
+    def _notes(self, row: RunRow, waits: Sequence[Waiting], more: int, inbox: Sequence[InboxItem]) -> tuple[str, ...]:
+        notes = [f"{wait.kind} {wait.location!r}" for wait in waits[1:6]]
+        if more > len(notes):
+            notes.append(f"{more - len(notes)} more operations")
+        unread: dict[str, int] = {}
+        for item in inbox:
+            if item.kind is ItemKind.EVENT:
+                unread[item.type] = unread.get(item.type, 0) + 1
+        notes += [
+            f"{count} unread events of type {name!r}, which it does not ask for" for name, count in unread.items()
+        ]
+        if row.owner is None and row.status is Status.WAITING:
+            until = f"until {_clock(row.wake_at)}, or " if row.wake_at is not None else "until "
+            notes.append(f"no worker has it in memory {until}something arrives for it")
+        if not self._workers:
+            notes.append("no worker is alive")
+        return tuple(notes)
+
+    def _by(self, row: RunRow) -> str:
+        worker = (self._workers or {}).get(row.owner or "")
+        return f" on worker {worker.name!r} (pid {worker.pid} on {worker.host})" if worker is not None else ""
+
+
+def _rank(wait: Waiting) -> tuple[int, int]:
+    """What says most comes first: a running step; a timeout says less than what it limits."""
+    kinds = {"step": 0, "child": 2, "receive": 3, "send": 4, "timer": 5}
+    return kinds.get(wait.kind, 9) + (wait.kind == "step" and bool(wait.deadline)), wait.deadline or wait.since
+
+
+def _of_child(child: Reason | None) -> str:
+    if child is None:
+        return "does not exist here."
+    text = child.text
+    return text.removeprefix("it ") if text.startswith("it ") else f"does not move: {text}"
+
+
+def _line(text: str) -> str:
+    first = text.partition("\n")[0]
+    return first if len(first) <= 200 else f"{first[:200]}..."
+
+
+def _clock(at: int) -> str:
+    return _text(moment(at))
+
+
+def _text(when: datetime | None) -> str:
+    return when.strftime("%Y-%m-%d %H:%M:%SZ") if when is not None else "never"
+
+
+def _lasting(microseconds: int) -> str:
+    return str(timedelta(seconds=max(0, microseconds // 1_000_000)))

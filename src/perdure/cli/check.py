@@ -1,0 +1,88 @@
+"""`perdure check`: would the open runs still replay against the code on disk? For a deploy, before it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from perdure.admin.check import Checked
+from perdure.cli import output
+from perdure.cli.apps import import_apps
+from perdure.cli.command import app_option, durable, json_option, store_option
+from perdure.cli.exits import ExitCode, ended
+from perdure.cli.session import Session, session
+from perdure.cli.text import identity, lines
+from perdure.errors import BadArgument
+
+#: How each verdict counts, in the words of the summary.
+_WORDS = {
+    "diverged": "will break",
+    "undecodable": "cannot be decoded",
+    "broken": "stop with an error",
+    "unknown": "are of a workflow or version that this code does not have",
+}
+
+
+@click.command()
+@store_option
+@app_option
+@click.option("--workflow", help="Only runs of this workflow.")
+@json_option
+@durable
+async def check(store: str, apps: tuple[str, ...], workflow: str | None, as_json: bool) -> None:
+    """Replay every open run against the code given with --app, without writing anything.
+
+    Ends with exit code 6 if one would be parked, and names it with both source lines.
+    """
+    if not apps:
+        raise BadArgument("check needs the code to check against: give it with --app, or PERDURE_APP.")
+    import_apps(apps)
+    async with session(store) as opened:
+        bad, counts, warnings = await _look(opened, workflow, quiet=as_json)
+    if as_json:
+        output.print_json({"fine": counts["fine"], "broken": bad, "warnings": warnings})
+    else:
+        _print(bad, counts, warnings)
+    if bad:
+        raise ended(ExitCode.WOULD_BREAK)
+
+
+async def _look(
+    opened: Session, workflow: str | None, *, quiet: bool
+) -> tuple[list[Checked], Counter[str], dict[str, list[str]]]:
+    counts: Counter[str] = Counter()
+    bad: list[Checked] = []
+    warnings: dict[str, list[str]] = {}
+    total = sum(count for status, count in (await opened.counts()).items() if not status.terminal)
+    with _progress(quiet) as progress:
+        task = progress.add_task("replaying", total=total if workflow is None else None)
+        async for run in opened.engine.check(workflow):
+            progress.advance(task)
+            counts[run.verdict] += 1
+            if not run.is_fine:
+                bad.append(run)
+            if run.warnings:
+                warnings[run.id] = list(run.warnings)
+    return bad, counts, warnings
+
+
+def _progress(quiet: bool) -> Progress:
+    """On a terminal only, and on stderr: what is piped on is the result."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = quiet or not sys.stderr.isatty()
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+
+
+def _print(bad: list[Checked], counts: Counter[str], warnings: dict[str, list[str]]) -> None:
+    for run in bad:
+        output.print_line(f"{identity(run.id)} ({identity(run.workflow)} {identity(run.version)}, {run.status})")
+        output.print_line(f"  {lines(run.text).replace(chr(10), chr(10) + '  ')}")
+    for run_id, messages in warnings.items():
+        for message in messages:
+            output.print_line(f"{identity(run_id)}: warning: {lines(message)}")
+    parts = [f"{counts[kind]} {words}" for kind, words in _WORDS.items() if counts[kind]]
+    output.print_line(", ".join([f"{counts['fine']} fine", *parts]))

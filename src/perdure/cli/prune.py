@@ -1,0 +1,57 @@
+"""`perdure delete` and `prune`: keeping the database small."""
+
+from __future__ import annotations
+
+import click
+
+from perdure.cli import output
+from perdure.cli.command import durable, json_option, run_id_argument, store_option
+from perdure.cli.session import session
+from perdure.cli.text import identity
+from perdure.kernel.verbs import positive_seconds_of
+from perdure.store.base import TERMINAL, Status
+
+
+@click.command()
+@run_id_argument
+@store_option
+@json_option
+@durable
+async def delete(run_id: str, store: str, as_json: bool) -> None:
+    """Remove a run that has ended, with its journal. There is no way back: `perdure export` it first."""
+    async with session(store) as opened:
+        await opened.engine.delete(run_id)
+    if as_json:
+        output.print_json({"id": run_id, "deleted": True})
+    else:
+        output.print_line(f"{identity(run_id)}: deleted")
+
+
+@click.command()
+@store_option
+@click.option("--older-than", required=True, metavar="AGE", help="Since the end of a run: '30 days', '12h'.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(sorted(status.value for status in TERMINAL)),
+    help="Only these; may be repeated. All ended runs if not given.",
+)
+@click.option("--workflow", help="Only runs of this workflow.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@json_option
+@durable
+async def prune(
+    store: str, older_than: str, statuses: tuple[str, ...], workflow: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Remove runs that ended long ago, in small transactions, while workers go on. There is no way back."""
+    seconds = positive_seconds_of(older_than, "--older-than")
+    wanted = frozenset(Status(one) for one in statuses) or TERMINAL
+    count = 0
+    async with session(store) as opened:
+        async for some in opened.prune(seconds, wanted, workflow, dry_run=dry_run):
+            count += some
+    if as_json:
+        output.print_json({"pruned": 0 if dry_run else count, "matching": count})
+    else:
+        output.print_line(f"{count:,} runs {'would be' if dry_run else 'were'} removed")
