@@ -17,6 +17,7 @@ from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.loop import single_operation_codes
 from perdure.kernel.run import Run
+from perdure.kernel.saga import current_saga
 from perdure.kernel.sites import caller_site
 from perdure.kernel.verbs import running_run
 
@@ -54,6 +55,7 @@ class Step(Generic[P, R]):
             concurrency=self.settings.concurrency,
             isolation=self.settings.isolation,
             on_retry=self.settings.on_retry,
+            undo=self.settings.undo,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
@@ -61,7 +63,8 @@ class Step(Generic[P, R]):
         if run is None:
             return self._just_run(args, kwargs)
         spec = self.spec
-        coroutine: Any = _ask(run, spec, args, kwargs, spec.arguments.encode(args, kwargs), caller_site(0))
+        ask = _ask if spec.undo is None else _ask_undoable
+        coroutine: Any = ask(run, spec, args, kwargs, spec.arguments.encode(args, kwargs), caller_site(0))
         # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
         coroutine.__name__ = coroutine.__qualname__ = spec.name
         return coroutine  # type: ignore[no-any-return]
@@ -105,7 +108,18 @@ async def _ask(run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str
     return await run.ask_step(spec, args, kwargs, data, spec.name, site)
 
 
-single_operation_codes.add(_ask.__code__)
+async def _ask_undoable(
+    run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str
+) -> Any:
+    """A step with an `undo` of its own: in a saga, that is remembered."""
+    asked = _ask(run, spec, args, kwargs, data, site)
+    saga = current_saga()
+    if saga is None or spec.undo is None:
+        return await asked
+    return await saga.carry_out(asked, spec.undo, spec.name)
+
+
+single_operation_codes |= {_ask.__code__, _ask_undoable.__code__}
 
 
 class StepDecorator(Protocol):
@@ -135,6 +149,7 @@ def step(function: Any = None, /, **options: Unpack[Options]) -> Any:
     - `concurrency`: attempts of this step running at once in one worker.
     - `isolation="process"`: each attempt in a process of its own, killed on timeout or cancel.
     - `on_retry`: called once for each failed attempt, after it is recorded.
+    - `undo`: a step or another async function of the output, which undoes this one when the saga around it fails.
 
     >>> @step(max_attempts=5, timeout="10 s")
     ... async def charge(order_id: str, cents: int) -> str: ...

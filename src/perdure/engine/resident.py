@@ -94,7 +94,7 @@ class Resident:
 
     __slots__ = (
         "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "is_current", "key", "next_seq", "outcomes",
-        "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake",
+        "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake",
         "written",
     )  # fmt: skip
 
@@ -107,6 +107,8 @@ class Resident:
         self.next_seq = next_seq
         self.parent = parent
         self.inbox = inbox
+        #: Records that were deleted from the journal: iterations of loops that no replay needs.
+        self.pruned = 0
         #: Results of attempts, not yet recorded.
         self.outcomes: list[Outcome] = []
         #: Records that are durable but that the code has not seen: answers to effects.

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from msgspec import Raw
 
 from perdure import limits
+from perdure.engine.loops import prunable, save_loops
 from perdure.engine.resident import Resident
 from perdure.engine.settings import Settings
 from perdure.kernel import journal
@@ -91,6 +92,8 @@ class TurnBuilder:
         run = resident.run
         frontier = run.frontier()
         expecting = self._add_effects(resident, now, entries)
+        if run.loops is not None:
+            save_loops(resident, run.loops, max(now, run.now), entries)
         continued = notice = None
         if run.outcome is not None:
             row, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
@@ -130,6 +133,7 @@ class TurnBuilder:
             notice=notice,
             continued=continued,
             pending_max=self._settings.max_pending_events,
+            pruned=prunable(resident),
         )
 
     # -- what comes next -------------------------------------------------------------------------------------
@@ -201,6 +205,8 @@ class TurnBuilder:
                 case Mark(location, site):
                     at = max(now, resident.run.now)
                     entries.append(Entry(to_row(Record(seq, at, location, journal.PatchChosen(site)))))
+                    if resident.run.loops is not None:
+                        resident.run.loops.note(seq, location)
                 case _:
                     rest.append(command)
         resident.commands = rest

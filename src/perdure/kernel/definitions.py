@@ -27,6 +27,8 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
     #: "none": in this process; "process": in one of its own.
     isolation: str = "none"
     on_retry: Callable[[Any], None] | None = None
+    #: What undoes it in a saga, given its output.
+    undo: Callable[[Any], Any] | None = None
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
