@@ -163,7 +163,7 @@ async def bad_loop(which: str) -> Any:
     ],
 )
 def test_a_wrong_loop_is_refused_with_what_to_do(lives: Lives, which: str, error: type[Exception], says: str) -> None:
-    """Issue 3, bad input: a body that returns nothing although the loop has state."""
+    """A body that returns nothing although the loop has state."""
 
     async def main() -> None:
         async with lives.engine() as engine:

@@ -199,7 +199,7 @@ async def stubborn(path: str) -> None:
 
 
 def test_a_failing_undo_does_not_stop_the_others_and_is_told(lives: Lives, effects: Effects) -> None:
-    """CONFORMANCE C5, issue 3 bad input: an undo that always fails is retried, then reported; nothing is lost."""
+    """CONFORMANCE C5: an undo that always fails is retried, then reported; nothing is lost."""
 
     async def main() -> None:
         async with lives.engine() as engine:
