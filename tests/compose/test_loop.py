@@ -573,3 +573,46 @@ def test_a_cancel_that_an_earlier_iteration_swallowed_stays_swallowed(lives: Liv
             assert len(effects.lines()) == 1
 
     run_async(main())
+
+
+# -- what a restart must not forget ----------------------------------------------------------------------------
+
+
+@workflow
+async def shows_seldom() -> list[Any]:
+    status("before the loop")
+    state["owner"] = "main"
+
+    async def body(number: int) -> int | Break[int]:
+        if number == 1:
+            status("from iteration 1")
+            state["owner"] = "iteration 1"
+        item = await receive(Item)
+        return Break(number) if item.number < 0 else number + 1
+
+    count = await loop(body, 0, keep=0)
+    return [count, state["owner"]]
+
+
+def test_status_and_state_of_a_pruned_iteration_are_kept(lives: Lives) -> None:
+    """CONFORMANCE C4: they are not derived from its records any more, and not taken back either."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            await engine.start(shows_seldom(), id="run")
+            for number in range(4):
+                await engine.send("run", Item(number))
+
+            async def fifth() -> bool:
+                return any(wait.location == "loop~5/receive" for wait in (await engine.status("run")).waiting)
+
+            await until(fifth)
+            await lives.crash(engine)
+        async with lives.engine() as engine:
+            await engine.send("run", Item(1))
+            await engine.send("run", Item(-1))
+            assert await engine.result("run") == [5, "iteration 1"]
+            view = await engine.status("run")
+            assert (view.custom_status, view.state) == ("from iteration 1", {"owner": "iteration 1"})
+
+    run_async(main())

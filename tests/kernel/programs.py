@@ -65,6 +65,11 @@ async def interpret(tree: Tree) -> Any:
     match kind:
         case "act":
             return await act(rest[0], rest[1])
+        case "set":
+            # Sets are ordered by hash: a replay that leaves iterations out must give its tasks the same ones.
+            tasks = [asyncio.create_task(asyncio.sleep(0)) for _ in range(9)]
+            order = [tasks.index(task) for task in set(tasks)]
+            return await act.options(name=f"set-{order[0]}-{order[-1]}")("set", False)
         case "sleep":
             return await sleep(rest[0])
         case "plain-sleep":
@@ -167,7 +172,7 @@ async def random_program(tree: list) -> Any:  # type: ignore[type-arg]
 
 # -- making programs -----------------------------------------------------------------------------------------
 
-LEAVES = ["act", "act", "act", "sleep", "plain-sleep", "receive"]
+LEAVES = ["act", "act", "act", "sleep", "plain-sleep", "receive", "set"]
 NODES = [
     "row", "gather", "group", "first", "as-completed", "timeout", "wait-for", "try", "background", "shield", "locked",
     "race", "join", "attempt", "traverse", "saga", "loop", "loop",
@@ -183,6 +188,8 @@ def grow(rng: random.Random, depth: int) -> Tree:
             return [kind, rng.choice("abc"), rng.random() < 0.2]
         case "sleep" | "plain-sleep":
             return [kind, seconds]
+        case "set":
+            return [kind]
         case "receive":
             return [kind, rng.choice([None, seconds])]
         case "gather":
