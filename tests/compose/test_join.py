@@ -139,8 +139,8 @@ async def parent_of_group() -> list[str]:
     try:
         await group_outside()
     except ChildFailed as failed:
-        assert isinstance(failed.__cause__, JoinFailed)
-        return [f"{name} {error!r}" for name, error in failed.__cause__.errors.items()]
+        cause = failed.__cause__
+        return [f"{name} {error!r}" for name, error in cause.errors.items()] if isinstance(cause, JoinFailed) else []
     return []
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from perdure import (
     BadArgument,
     BranchCancelled,
     Engine,
+    Invocation,
     RaceFailed,
     RunFailed,
+    RunFinished,
     Status,
     Winner,
     event,
@@ -229,42 +233,55 @@ async def two_steps(path: str) -> str:
 
 @step
 async def note(path: str, line: str) -> str:
-    from pathlib import Path
-
     Effects(Path(path)).add(line)
     return line
 
 
 @workflow
 async def records_stay(path: str) -> list[str]:
-    winner = await race(slow=two_steps(path), fast=receive(Go))
+    async def fast() -> str:
+        await receive(Go)
+        return "two"
+
+    winner = await race(slow=two_steps(path), fast=fast())
     await note(path, "after")  # a suspension after the race is over
     await sleep(0.001)
     return [winner.name]
 
 
-def test_records_of_losers_stay_and_nothing_repeats_over_crashes(lives: Lives, effects: Effects) -> None:
+def test_records_of_losers_stay_and_nothing_repeats_over_crashes(lives: Lives, tmp_path: Path) -> None:
     """CONFORMANCE C1: what the loser recorded is in the journal and replays; C3 with a crash at every record."""
+    effects = [Effects(tmp_path / "0")]
+
+    def invocation() -> Invocation[list[str]]:
+        return records_stay(str(effects[-1].path))
 
     async def drive(engine: Engine, _run: Any) -> None:
-        async def both_wait() -> bool:
-            view = await engine.status("run")
-            return view.status.terminal or view.waiting_count == 2 or view.records > 2
+        async def is_past_the_note() -> bool:
+            return any(e.location == "race/slow/note" for e in await engine.history("run"))
 
-        await until(both_wait)
-        try:
+        await until(is_past_the_note)
+        with contextlib.suppress(RunFinished):
             await engine.send("run", Go(1), key="go")
-        except Exception as error:
-            assert "ended" in str(error)
 
     async def main() -> None:
-        async with lives.engine() as engine:
-            run = await engine.start(records_stay(str(effects.path)), id="run")
-            await until(lambda: "one" in effects.lines())
-            await drive(engine, run)
-            assert await run.result() in (["slow"], ["fast"])
-            locations = [entry.location for entry in await engine.history("run")]
-            assert "race/slow/note" in locations
+        for limit in range(1, 7):
+            other = lives.fresh()
+            effects.append(Effects(tmp_path / str(limit)))
+
+            async def act(engine: Engine) -> list[str]:
+                run = await engine.start(invocation(), id="run")
+                await drive(engine, run)
+                return await run.result()
+
+            died = await other.live_until(limit, act)
+            assert died
+            async with other.engine() as engine:
+                # The branch that waited first gets the event, although it was given second.
+                assert await act(engine) == ["fast"]
+                locations = [entry.location for entry in await engine.history("run")]
+            assert locations == ["", "race/slow/note", "race/fast/receive", "note", "sleep", ""]
+            assert effects[-1].lines() == ["one", "after"]
 
     run_async(main())
 

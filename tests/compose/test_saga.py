@@ -212,7 +212,8 @@ def test_a_failing_undo_does_not_stop_the_others_and_is_told(lives: Lives, effec
             assert failed.undone == ("book", "book")
             assert repr(failed.__cause__) == "Refused('the reason')"
             assert failed.message == (
-                "saga 'trip' of run 'run' could not be undone: 1 of 3 compensations failed (plain); book, book was undone."
+                "saga 'trip' of run 'run' could not be undone: 1 of 3 compensations failed (plain); "
+                "book, book was undone."
             )
             assert effects.lines() == [
                 "flight", "hotel", "car", "undo car", *["could not undo hotel"] * 3, "undo flight",

@@ -142,7 +142,7 @@ async def iterate(so_far: list[str], rest: Tree) -> list[str] | Break[list[str]]
     drawn = str(uuid4())[:4]
     state["drawn"] = status(drawn) or drawn
     if rest[4]:  # left behind when the iteration ends
-        asyncio.create_task(interpret(child))
+        asyncio.create_task(interpret(child))  # noqa: RUF006
     try:
         result = repr(await interpret(child))
     except Exception as error:

@@ -116,9 +116,17 @@ def _first_annotation(body: Any) -> Any:
 # -- traverse ----------------------------------------------------------------------------------------------
 
 
+@overload
 async def traverse(
-    items: Iterable[A], function: Callable[[A], Awaitable[B] | B], /, *, limit: int = 1, name: str = "traverse"
-) -> list[B]:
+    items: Iterable[A], function: Callable[[A], Awaitable[B]], /, *, limit: int = 1, name: str = "traverse"
+) -> list[B]: ...
+@overload
+async def traverse(
+    items: Iterable[A], function: Callable[[A], B], /, *, limit: int = 1, name: str = "traverse"
+) -> list[B]: ...
+async def traverse(
+    items: Iterable[Any], function: Callable[[Any], Any], /, *, limit: int = 1, name: str = "traverse"
+) -> list[Any]:
     """Call `function` for each item and return the results in the order of the items; each call is recorded by itself.
 
     `function` is a step, a workflow or another async function. A plain function becomes a step, so that it is not
@@ -137,7 +145,7 @@ async def traverse(
     parent = run.loop.branch()
     path = parent.locate(name)
     running: dict[RunTask, int] = {}
-    results: dict[int, B] = {}
+    results: dict[int, Any] = {}
     try:
         for number, item in enumerate(items, 1):
             if len(running) >= limit:

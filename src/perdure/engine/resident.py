@@ -94,8 +94,8 @@ class Resident:
 
     __slots__ = (
         "attempts", "commands", "epoch", "hooks", "in_flight", "inbox", "is_current", "key", "next_seq", "outcomes",
-        "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status", "saved_wake",
-        "written",
+        "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status", "saved_state", "saved_status",
+        "saved_wake", "written",
     )  # fmt: skip
 
     def __init__(

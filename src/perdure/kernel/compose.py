@@ -92,8 +92,8 @@ async def race(
 ) -> Winner[T]:
     """Run named branches at once; the first to settle wins: its value is returned, or its error raised.
 
-    With `first="success"` a branch that fails only drops out; `RaceFailed` is raised when all have. If several come in at
-    the same moment, the one given first wins. The others are cancelled, with their steps and children, and not
+    With `first="success"` a branch that fails only drops out; `RaceFailed` is raised when all have. If several come in
+    at the same moment, the one given first wins. The others are cancelled, with their steps and children, and not
     waited for. A step that is being retried has not settled yet.
 
     >>> winner = await race(work=charge(order), timeout=sleep("5 minutes"))
@@ -237,7 +237,7 @@ class _Loser:
     def __call__(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._run.complain(
-                f"the branch {self._name!r} of a race in run {self._run.id!r} lost, was cancelled, and raised: {error!r}"
+                f"the branch {self._name!r} of a race in run {self._run.id!r} lost, was cancelled and raised {error!r}"
             )
 
 

@@ -1,8 +1,8 @@
 """Sagas: steps that can be undone, and their undoing.
 
-A saga remembers what succeeded inside it, with the way to undo it and the output that needs. When its block is left by an
-error or a cancellation, the compensations run in reverse order. They are ordinary operations, recorded and retried at
-`saga/undo/...`, so a crash in the middle repeats none of them.
+A saga remembers what succeeded inside it, with the way to undo it and the output that needs. When its block is left by
+an error or a cancellation, the compensations run in reverse order. They are ordinary operations, recorded and retried
+at `saga/undo/...`, so a crash in the middle repeats none of them.
 
 Nothing is left in doubt: a step that can be undone is never cancelled half-way. If whoever waited for it is cancelled
 (a timeout, a lost race, the end of the run), the step goes on, the saga waits for its outcome, and undoes it if it
@@ -16,7 +16,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, TypeVar, TypeVarTuple, overload
 
 from perdure.errors import BadArgument, BranchCancelled, CompensationFailed, SagaClosed
 from perdure.kernel.compose import is_name
@@ -90,14 +90,14 @@ class Saga:
     @overload
     async def do(
         self,
-        action: Callable[[Unpack[Ts]], Awaitable[R]],
+        action: Callable[[*Ts], Awaitable[R]],
         /,
-        *args: Unpack[Ts],
+        *args: *Ts,
         undo: Callable[[R], Awaitable[object]] | None = None,
     ) -> R: ...
     @overload
     async def do(self, action: Awaitable[R], /, *, undo: Callable[[R], Awaitable[object]] | None = None) -> R: ...
-    async def do(self, action: Any, /, *args: Any, undo: Undo | None = None) -> Any:
+    async def do(self, action: Any, /, *args: Any, undo: Undo | None = None) -> Any:  # type: ignore[misc]
         """Do something that can be undone, and return its output.
 
         `undo` is a step, a workflow or another async function of one argument, the output. It defaults to the step's

@@ -115,7 +115,7 @@ class RunRow(Struct, frozen=True, gc=False):
     state: bytes | None
     #: The newest item ever put into its inbox, read or not; 0: none yet.
     last_item: int = 0
-    #: Records of this generation that were deleted from its journal (`Turn.pruned`): what is left is next_seq - 1 - this.
+    #: Records of this generation that were deleted from its journal (`Turn.pruned`); next_seq - 1 - this are left.
     pruned: int = 0
 
 
