@@ -50,13 +50,17 @@ async def refuse(path: str, line: str) -> str:
     raise LookupError(line)
 
 
+def upper(line: str) -> str:
+    return line.upper()
+
+
 @workflow
 async def killed_race_and_join(path: str) -> list[Any]:
     """CONFORMANCE C1, C2, C3."""
     won = await race(work=act(path, "work"), timeout=sleep("1 hour"))
     found = await join(a=act(path, "a"), b=race(first="success", bad=refuse(path, "bad"), good=act(path, "good")))
     tried = await attempt(join(x=refuse(path, "x"), y=act(path, "y")))
-    many = await traverse(["t1", "t2"], lambda line: line.upper())
+    many = await traverse(["t1", "t2"], upper)
     await act(path, "last")
     return [*won, found["a"], found["b"].name, type(tried).__name__, *many]
 

@@ -267,6 +267,47 @@ def double(number: int) -> int:
     return number * 2
 
 
+@step
+async def add(number: int, more: int) -> int:
+    return number + more
+
+
+def forgot_async(number: int) -> Any:
+    return twice(number)
+
+
+@workflow
+async def bad_traverse(which: str) -> Any:
+    match which:
+        case "lambda":
+            return await traverse([1], lambda number: number + 1)
+        case "coroutine":
+            return await traverse([1], forgot_async)
+        case "limit":
+            return await traverse([1], twice, limit=0)
+        case "function":
+            return await traverse([1], 5)  # type: ignore[call-overload]
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ("lambda", "the lambda given to traverse returned int"),
+        ("coroutine", "'forgot_async' returned something to be awaited"),
+        ("limit", "limit is a whole number of at least 1"),
+        ("function", "traverse needs a function of one item, not int"),
+    ],
+)
+def test_a_wrong_traverse_is_refused(lives: Lives, which: str, says: str) -> None:
+    async def main() -> None:
+        async with lives.engine() as engine:
+            with pytest.raises(RunFailed, match=says):
+                await (await engine.start(bad_traverse(which))).result()
+
+    run_async(main())
+
+
 async def twice(number: int) -> int:
     return await value(await value(number)) * 2  # type: ignore[no-any-return]
 
@@ -278,7 +319,7 @@ async def traversed() -> list[list[int]]:
         await traverse([1, 2, 3], double),
         await traverse([1, 2, 3], twice, limit=2),
         await traverse([], double),
-        await traverse([4], lambda number: number + 1, name="plus"),
+        await traverse([4], lambda number: add(number, 1), name="plus"),
     ]
 
 
@@ -292,7 +333,7 @@ def test_each_item_is_recorded_by_itself(lives: Lives) -> None:
             assert await run.result() == [[0, 1, 2], [2, 4, 6], [2, 4, 6], [], [5]]
             assert sorted(CALLS) == [1, 2, 3]
             locations = [entry.location for entry in await engine.history("run")]
-            assert {"traverse~1/value", "traverse#2~3/double", "traverse#3~2/value#2", "plus~1/plus"} <= set(locations)
+            assert {"traverse~1/value", "traverse#2~3/double", "traverse#3~2/value#2", "plus~1/add"} <= set(locations)
 
     run_async(main())
 
@@ -323,12 +364,16 @@ def test_the_first_failure_cancels_the_rest(lives: Lives, effects: Effects) -> N
     run_async(main())
 
 
+def upper(line: str) -> str:
+    return line.upper()
+
+
 @workflow
 async def all_of_it(path: str) -> list[Any]:
     found = await join(a=two(path, "a"), b=join(c=note(path, "c"), d=third_time("d")))
     await sleep(0.001)
     tried = await attempt(join(bad=fail("x"), good=note(path, "good")))
-    many = await traverse(["x", "y", "z"], lambda line: line.upper(), limit=2)
+    many = await traverse(["x", "y", "z"], upper, limit=2)
     return [found, isinstance(tried, Err), many]
 
 

@@ -132,6 +132,13 @@ async def bad_loop(which: str) -> Any:
     async def surprise(number: Any) -> Any:
         return asyncio.Lock()
 
+    count = 0
+
+    async def hands_on(number: int) -> int:
+        nonlocal count
+        count += 1
+        return number
+
     match which:
         case "forgets":
             return await loop(forgets, Progress(0))  # type: ignore[arg-type]
@@ -143,6 +150,8 @@ async def bad_loop(which: str) -> Any:
             return await loop(unstorable, asyncio.Lock())
         case "surprise":
             return await loop(surprise, 1)
+        case "nonlocal":
+            return await loop(hands_on, 1)
         case "keep":
             return await loop(plain, 1, keep=-1)
         case "every":
@@ -162,6 +171,7 @@ async def bad_loop(which: str) -> Any:
         ("sync", BadArgument, "Write `async def`"),
         ("unstorable", UnstorableType, "cannot be stored"),
         ("surprise", Exception, "the state of loop 'loop' cannot be stored"),
+        ("nonlocal", BadArgument, r"assigns to 'count' of the function around it \(test_loop.py:\d+\)"),
         ("keep", BadArgument, "keep is a whole number of at least 0"),
         ("every", BadArgument, "commit_every is a whole number of at least 1"),
         ("name", BadArgument, "the name of a loop"),
@@ -453,6 +463,30 @@ async def leaves_things() -> list[str]:
 @workflow
 async def waits_for_ever() -> None:
     await receive(Item)
+
+
+@workflow
+async def child_begins_late() -> int:
+    async def ready() -> None:
+        return None
+
+    async def body(number: int) -> int | Break[int]:
+        await race(child=start_child(waits_for_ever()), ready=ready())
+        return Break(number) if number == 2 else number + 1
+
+    return await loop(body, 0, keep=0)
+
+
+def test_a_child_that_is_only_about_to_start_does_not_leak_either(lives: Lives) -> None:
+    """CONFORMANCE C4: its handle was lost before the child was there."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            assert await (await engine.start(child_begins_late(), id="run")).result() == 2
+            assert {view.status for view in await engine.list(workflow="waits_for_ever")} <= {Status.CANCELLED}
+
+    run_async(main())
+    assert run_async(lives.fresh().crash_at_every_record(child_begins_late)) == 2
 
 
 def test_nothing_leaks_into_the_next_iteration(lives: Lives, caplog: pytest.LogCaptureFixture) -> None:

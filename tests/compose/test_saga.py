@@ -361,6 +361,38 @@ def test_a_saga_left_open_in_a_task_is_undone_at_the_end(lives: Lives, effects: 
     assert effects.lines()[-1] == "undo flight"
 
 
+@workflow
+async def parcel(path: str) -> list[str]:
+    try:
+        await receive(Go)
+    finally:
+        await note(path, "parcel let go")
+    return [path, "parcel"]
+
+
+@workflow
+async def child_in_a_saga(path: str, at_once: bool) -> str:
+    async def quick() -> str:
+        return "quick" if at_once else await note(path, "quick")
+
+    async with saga() as s:
+        winner = await race(parcel=s.do(parcel(path), undo=undo), quick=quick())
+    return winner.name
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_child_in_a_saga_is_cancelled_and_waited_for(lives: Lives, effects: Effects, at_once: bool) -> None:
+    """Its own cleanup decides; it did not succeed, so there is nothing to undo. Also if it was only about to start."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            assert await (await engine.start(child_in_a_saga(str(effects.path), at_once), id="run")).result() == "quick"
+            assert (await engine.status("run/race/parcel/parcel")).status is Status.CANCELLED
+            assert not [line for line in effects.lines() if line.startswith("undo")]
+
+    run_async(main())
+
+
 # -- nesting ---------------------------------------------------------------------------------------------------
 
 

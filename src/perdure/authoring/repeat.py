@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import dis
+import functools
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from types import CodeType
 from typing import Any, TypeVar, overload
 
 from perdure.authoring.inspect import caller_locals, name_of
 from perdure.authoring.options import StepOptions
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
-from perdure.errors import BadArgument, UnstorableType
+from perdure.errors import BadArgument, Critical, UnstorableType
 from perdure.kernel.codec import ValueCodec, codec_for, why_not_storable
 from perdure.kernel.compose import cancel_and_wait, is_name, single_operations
 from perdure.kernel.iterations import Break, run_loop
@@ -72,6 +76,7 @@ def loop(
     _check_count("commit_every", commit_every, 1)
     if not is_name(name):
         raise BadArgument(f"the name of a loop is text without spaces, '/', '#' and '~', not {name!r}.")
+    _check_body(getattr(body, "__code__", None), name)
     first = () if state is _NO_STATE else (state,)
     return _loop(run, name, body, first, _codec(body) if first else codec_for(Any), keep, commit_every)
 
@@ -80,6 +85,20 @@ async def _loop(
     run: Run, name: str, body: Any, first: tuple[Any, ...], codec: ValueCodec[Any], keep: int, commit_every: int
 ) -> Any:
     return await run_loop(run, name, body, first, codec, keep, commit_every)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _check_body(code: CodeType | None, name: str) -> None:
+    """Refuse a body that hands something on by `nonlocal`: it works until the first restart."""
+    if code is None or not code.co_freevars:
+        return
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in code.co_freevars:
+            raise BadArgument(
+                f"the body of loop {name!r} assigns to {instruction.argval!r} of the function around it "
+                f"({os.path.basename(code.co_filename)}:{code.co_firstlineno}). A finished iteration is not repeated "
+                "after a restart, so that would be lost: make it part of the state."
+            )
 
 
 def _check_count(what: str, value: int, minimum: int) -> None:
@@ -129,9 +148,9 @@ async def traverse(
 ) -> list[Any]:
     """Call `function` for each item and return the results in the order of the items; each call is recorded by itself.
 
-    `function` is a step, a workflow or another async function. A plain function becomes a step, so that it is not
-    called again once its result is stored. `limit` calls run at once; the first that fails cancels the others and its
-    error is raised.
+    `function` is a step, a workflow, another async function, or a lambda that calls one. A plain function becomes a
+    step, so that it is not called again once its result is stored. `limit` calls run at once; the first that fails
+    cancels the others and its error is raised.
 
     >>> receipts = await traverse(orders, charge, limit=10)
     """
@@ -176,7 +195,37 @@ def _recorded(function: Any, name: str) -> Callable[[Any], Awaitable[Any]]:
     if isinstance(function, (Step, Workflow)) or _is_async(function):
         return function  # type: ignore[no-any-return]
     own = name_of(function)
-    return Step(function, own if is_name(own) and own.isidentifier() else name, StepOptions())
+    if own == "<lambda>":  # usually short for a call of a step: `lambda order: charge(order, 5)`
+        return _lambda(function)
+    return Step(_plain(function), own if is_name(own) else name, StepOptions())
+
+
+def _lambda(function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    async def call(item: Any) -> Any:
+        asked = function(item)
+        if not isinstance(asked, Awaitable):
+            raise BadArgument(
+                f"the lambda given to traverse returned {type(asked).__name__}, which cannot be awaited, so nothing "
+                "was recorded. Call a step in it, or give traverse a function made with `def`."
+            )
+        return await asked
+
+    return call
+
+
+def _plain(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function as the code of a step. One that makes a coroutine would lose it there."""
+
+    @functools.wraps(function)
+    def call(item: Any) -> Any:
+        result = function(item)
+        if isinstance(result, Awaitable):
+            if isinstance(result, Coroutine):
+                result.close()
+            raise Critical(f"{name_of(function)!r} returned something to be awaited: write it with `async def`.")
+        return result
+
+    return call
 
 
 def _is_async(function: Any) -> bool:

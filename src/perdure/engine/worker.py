@@ -375,7 +375,8 @@ class Worker:
         resident.pruned += len(turn.pruned)
         if before <= limits.JOURNAL_RECORDS_WARN < resident.next_seq - resident.pruned:
             logger.warning(
-                "the journal of run %r has %d records, all of them replayed at every recovery. Time for `continue_as`.",
+                "the journal of run %r has %d records, all of them replayed at every recovery. "
+                "Time for `loop` or `continue_as`.",
                 resident.id,
                 resident.next_seq - 1 - resident.pruned,
             )

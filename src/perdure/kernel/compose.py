@@ -101,8 +101,8 @@ async def race(
     """
     run = current_run("race")
     if first not in ("settled", "success"):
-        _close(branches)
-        raise BadArgument(f"first is 'settled' or 'success', not {first!r}.")
+        _close({**branches, "first": first})
+        raise BadArgument(f"first is 'settled' or 'success', not {first!r:.60}; no branch can be called 'first'.")
     tasks = _begin(run, name, branches, "race")
     failed: dict[str, Exception] = {}
     try:
@@ -129,7 +129,8 @@ async def race(
     finally:
         for one, task in tasks.items():
             if not task.done():
-                task.cancel("another branch of the race came first")
+                if not task.cancelling():
+                    task.cancel("another branch of the race came first")
                 task.add_done_callback(_Loser(run, one))
 
 

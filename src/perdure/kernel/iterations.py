@@ -26,7 +26,7 @@ from perdure.errors import BadArgument, NoNextState
 from perdure.kernel.codec import ValueCodec
 from perdure.kernel.draws import Draws
 from perdure.kernel.journal import LoopState, Record
-from perdure.kernel.loop import RunTask
+from perdure.kernel.loop import RunFuture, RunTask
 from perdure.kernel.operation import Branch, ChildOperation, Operation, SendOperation
 
 if TYPE_CHECKING:
@@ -358,14 +358,18 @@ async def _let_go(run: Run, operation: Operation) -> bool:
     if operation.settled:
         return False
     match operation:
-        case ChildOperation(detached=False):
+        case ChildOperation():
+            if not operation.is_running:  # asked for in this very turn: it cannot be cancelled before it is there
+                if operation.started.cancelled():
+                    operation.started = RunFuture(run.loop)
+                await asyncio.wait([operation.started])
+            if operation.settled:  # detached, or refused
+                return False
             run.cancel_child(operation, operation.site, wanted=True)
             await asyncio.wait([operation.future])
-            if operation.future.exception() is not None:
-                pass  # how it ended matters to nobody
+            if not operation.future.cancelled():
+                operation.future.exception()  # seen: how it ended matters to nobody
             return True
-        case ChildOperation():
-            await asyncio.wait([operation.started])
         case SendOperation():
             if operation.future is not None:
                 await asyncio.wait([operation.future])

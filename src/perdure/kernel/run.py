@@ -593,16 +593,19 @@ class Run:
             error = RunConflict(
                 f"a run {body.child_id!r} already exists with another workflow or input, so it cannot be a child."
             )
-            child.started.set_exception(error)
-            child.future.set_exception(error)
-            # Only one of the two is awaited; the other must not complain that nobody looked.
-            child.started.exception()
-            child.future.exception()
+            for future in (child.started, child.future):
+                if not future.done():
+                    future.set_exception(error)
+                    # Only one of the two is awaited; the other must not complain that nobody looked.
+                    future.exception()
             return
         child.is_running = True
         if child.detached:
             self.pending.remove(child)
-        child.started.set_result(None)
+        if not child.started.done():
+            child.started.set_result(None)
+        elif not child.detached:  # whoever asked for it was cancelled meanwhile: nobody has its handle
+            self.cancel_child(child, child.site)
 
     def _sent(self, record: Record, body: journal.Sent) -> None:
         send = self._settle(record, SendOperation)

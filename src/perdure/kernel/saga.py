@@ -21,9 +21,9 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 from perdure.errors import BadArgument, BranchCancelled, CompensationFailed, SagaClosed
 from perdure.kernel.compose import is_name
 from perdure.kernel.loop import RunTask
-from perdure.kernel.operation import Branch
+from perdure.kernel.operation import Branch, ChildOperation
 from perdure.kernel.run import Run
-from perdure.kernel.verbs import current_run
+from perdure.kernel.verbs import current_run, run_child
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -115,8 +115,34 @@ class Saga:
             raise BadArgument(f"do() needs a step, a workflow or another async function, not {type(asked).__name__}.")
         if undo is None:
             return await asked
+        if getattr(asked, "cr_code", None) is run_child.__code__:
+            return await self._do_child(asked, undo)
         name = getattr(asked, "__name__", None) or getattr(action, "__name__", None) or type(asked).__name__
         return await self.carry_out(asked, undo, name)
+
+    async def _do_child(self, invocation: Any, undo: Undo) -> Any:
+        """A child can be cancelled without leaving anything in doubt: it is asked to, and its end waited for."""
+        run = current_run("do")
+        asked: list[ChildOperation] = []
+
+        async def child() -> Any:
+            operation = run.ask_child(invocation.spec, invocation.data, None, False, invocation.site)
+            asked.append(operation)
+            return await operation.future
+
+        def cancel(_started: object = None) -> None:
+            for operation in asked:
+                run.cancel_child(operation, operation.site, wanted=True)
+
+        try:
+            return await self.carry_out(child(), undo, invocation.spec.name)
+        except asyncio.CancelledError:
+            for operation in asked:
+                if operation.is_running:
+                    cancel()
+                else:  # asked for in this very turn
+                    operation.started.add_done_callback(cancel)
+            raise
 
     async def carry_out(self, action: Awaitable[R], undo: Undo, name: str) -> R:
         """Await `action`; once it has succeeded, `undo` undoes it. Cancelling the wait does not cancel the action."""
