@@ -21,8 +21,8 @@ from perdure import (
     traverse,
     workflow,
 )
-from replay.killed import SelfKillingStore
 from support.effects import Effects
+from support.self_killing import SelfKillingStore
 
 
 @step
