@@ -103,6 +103,33 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     assert "Upgrade perdure, or restore a backup" in str(caught.value)
 
 
+def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that were there before are read as they were: nothing of them was ever pruned."""
+    path = tmp_path / "a.db"
+    prepare_file(str(path))
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate, "MIGRATIONS", migrate.MIGRATIONS[:1])
+        session = connect_writer(str(path), "full")
+        migrate.migrate(session, str(path))
+        assert session.value("PRAGMA user_version") == 1
+        session.execute(
+            "INSERT INTO runs (id, generation, workflow, version, status, epoch, ready_at, next_seq, created_at, "
+            "updated_at, recoveries, input_digest, cancel_requested) "
+            "VALUES ('old', 1, 'order', '1', 'pending', 0, 0, 2, 1, 1, 0, x'00', 0)"
+        )
+        session.close()
+
+    async def main() -> None:
+        store = SQLiteStore(path)
+        await store.open()
+        row = await store.get("old")
+        assert row is not None
+        assert (row.id, row.next_seq, row.pruned) == ("old", 2, 0)
+        await store.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("fails_at", range(1, 9))
 def test_a_migration_that_dies_leaves_the_old_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
