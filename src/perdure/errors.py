@@ -22,6 +22,13 @@
     │   ├── ChildCancelled  P-108   a child was cancelled
     │   ├── StepFailed      P-109   a step failed with an error that cannot be rebuilt here
     │   └── StepTimeout     P-110   an attempt, or all attempts together, took too long (also a TimeoutError)
+    ├── CompositionError            raised by race, join, loop and saga into workflow code
+    │   ├── JoinFailed      P-601   branches of a join failed: a group of their errors
+    │   ├── RaceFailed      P-602   every branch of a race for the first success failed: a group
+    │   ├── BranchCancelled P-603   a branch ended by a CancelledError that nobody asked for
+    │   ├── NoNextState     P-604   the body of a loop returned nothing although the loop has state
+    │   ├── CompensationFailed P-605 compensations of a saga failed: a group; the others were carried out
+    │   └── SagaClosed      P-606   a step was asked of a saga that is being undone, or is over
     ├── EncodingError               values and their encoding
     │   ├── NotStorable     P-210   a value that cannot be stored, with the path to it
     │   ├── NotDecodable    P-211   stored bytes that do not fit the type asked for
@@ -50,11 +57,14 @@
 Control signals of step code (raise them to steer retrying; they are ordinary exceptions):
     NonRetryable    P-120   never retry this step
     RetryAfter      P-121   retry, but not before this delay
+    Critical        P-607   never retry: no attempt could help (a NonRetryable)
+    Rollback        P-608   undo the saga on purpose; never retried either (a NonRetryable)
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
 from perdure.limits import DURATION_SECONDS_MAX
 
@@ -228,6 +238,95 @@ class RetryAfter(PerdureError):
             raise BadArgument(f"RetryAfter takes a number of seconds between 0 and a century, not {seconds}.")
         super().__init__(message or f"retry after {seconds} s")
         self.seconds = seconds
+
+
+class Critical(NonRetryable):
+    """Raise this in a step when no further attempt could help. A cause given with `from` is kept."""
+
+    code = "P-607"
+
+
+class Rollback(NonRetryable):
+    """Raise this in a saga, or in one of its steps, to have it undone on purpose. It goes on to the caller."""
+
+    code = "P-608"
+
+
+# -- composition -----------------------------------------------------------------------------------------
+
+
+class CompositionError(WorkflowError):
+    """Raised by `race`, `join`, `loop` and `saga` into workflow code."""
+
+
+class _Failures(CompositionError, ExceptionGroup[Exception]):
+    """A group whose members have names: `errors` maps each to its error. `except*` and `split` keep class and names."""
+
+    #: One name for each of `exceptions`, in the same order.
+    names: tuple[str, ...]
+
+    def __new__(cls, message: str, exceptions: Sequence[Exception], names: Sequence[str] = ()) -> Self:
+        self = super().__new__(cls, message, exceptions)
+        self.names = tuple(names)
+        return self
+
+    def __init__(self, message: str, exceptions: Sequence[Exception], names: Sequence[str] = ()) -> None:
+        super().__init__(message, exceptions)
+
+    @property
+    def message(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The text without the code and without the number of members."""
+        return str(self.args[0])
+
+    @property
+    def errors(self) -> dict[str, Exception]:
+        """The errors by the name of what raised them."""
+        return dict(zip(self.names, self.exceptions, strict=False))
+
+    def derive(self, excs: Sequence[Exception], /) -> Self:  # type: ignore[override]
+        named = {id(error): name for name, error in zip(self.names, self.exceptions, strict=False)}
+        return type(self)(self.message, excs, [named.get(id(error), "") for error in excs])
+
+
+class JoinFailed(_Failures):
+    """Branches of a `join` failed; all have ended. `errors` maps their names to their errors."""
+
+    code = "P-601"
+
+
+class RaceFailed(_Failures):
+    """No branch of a race for the first success succeeded. `errors` maps their names to their errors."""
+
+    code = "P-602"
+
+
+class BranchCancelled(CompositionError):
+    """A branch ended by a CancelledError that did not come from whoever waits for it."""
+
+    code = "P-603"
+
+
+class NoNextState(CompositionError):
+    """The body of a loop with state returned nothing, so there is nothing to go on with."""
+
+    code = "P-604"
+
+
+class CompensationFailed(_Failures):
+    """Compensations of a saga failed after all their attempts; the others were carried out.
+
+    `errors` maps what could not be undone to why, `undone` names what was; `__cause__` is why the saga was undone.
+    """
+
+    code = "P-605"
+    #: Names of the steps that were undone, in the order of undoing.
+    undone: tuple[str, ...] = ()
+
+
+class SagaClosed(CompositionError):
+    """A saga that is being undone, or is over, takes no more steps."""
+
+    code = "P-606"
 
 
 # -- values ----------------------------------------------------------------------------------------------

@@ -58,6 +58,12 @@ FRONTIER_DEADLINES_MAX: Final = 1_000
 #: Records delivered in one turn before it is committed, so that a long backlog keeps commits small.
 TURN_RECORDS_MAX: Final = 1_000
 
+# -- loops -----------------------------------------------------------------------------------------------
+
+#: Finished iterations of a durable loop whose records stay in the journal, for people who look at it. Replay needs
+#: none of them.
+LOOP_ITERATIONS_KEPT: Final = 10
+
 # -- journals --------------------------------------------------------------------------------------------
 
 #: One warning when a journal passes this: time for `continue_as`.

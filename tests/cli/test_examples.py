@@ -15,6 +15,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PRINTS = {
     "hello.py": ["Hello, world!"],
     "approval.py": ["to boss: please decide about expense-1", "paid 42.00 for expense-1", "still waiting", "expired"],
+    "countdown.py": ["10 ...", "5 ...", "1 ...", "lift-off"],
+    "batch_loop.py": ["importing from the beginning", "500 rows imported", "records in the journal"],
+    "order_saga.py": [
+        "charging 19.99",
+        "refunding receipt-o-1",
+        "putting back",
+        "undone: no parcel service goes to the address of o-1",
+    ],
     "batch.py": ["sum of squares: 281295", "95 items in 10 generations"],
     "subscription.py": ["billing ann for month 1", "closing the account of ann", "was cancelled: moved abroad"],
     "log_store.py": ["stamping page 1", "stamping page 2", "['page 1 stamped', 'page 2 stamped']", "the log has"],
@@ -78,6 +86,56 @@ def test_what_was_done_before_the_failure_is_not_done_again(tmp_path: Path) -> N
     assert run("mending.py", tmp_path).count("charging") == 1
     assert run("deploying.py", tmp_path).count("reserving o-2") == 1
     assert "reserving o-1" not in run("deploying.py", tmp_path)
+
+
+def killed(name: str, directory: Path, until: str) -> list[str]:
+    """Run an example and kill it when it prints a line that begins like this; what it had printed."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
+    printed: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            printed.append(line.rstrip("\n"))
+            if line.startswith(until):
+                break
+        process.kill()
+    assert process.returncode == -9, "it ended before it could be killed"
+    return printed
+
+
+def test_the_countdown_goes_on_where_it_was(tmp_path: Path) -> None:
+    """CONFORMANCE C4: killed in the fifth iteration; no finished one is repeated."""
+    first = killed("countdown.py", tmp_path, "6 ...")
+    second = run("countdown.py", tmp_path).splitlines()
+    assert first == ["10 ...", "9 ...", "8 ...", "7 ...", "6 ..."]
+    # The number was said before the kill; whether that was recorded decides if it is said again.
+    assert second[second[0] == "6 ..." :] == ["5 ...", "4 ...", "3 ...", "2 ...", "1 ...", "lift-off"]
+    assert run("countdown.py", tmp_path) == "lift-off\n"
+
+
+def test_the_import_goes_on_with_its_page_and_keeps_a_small_journal(tmp_path: Path) -> None:
+    """CONFORMANCE C4: killed again and again, some way into the import each time; the sum is right in the end."""
+    for _ in range(3):
+        killed("batch_loop.py", tmp_path, "importing")
+    printed = run("batch_loop.py", tmp_path).splitlines()
+    assert printed[1] == "500 rows imported"
+    records, pruned = (int(word) for word in printed[2].split() if word.isdecimal())
+    assert records + pruned == 1 + 51 + 500 + 50 + 1
+    assert records < 50
+
+
+@pytest.mark.parametrize("until", ["charging", "refunding", "putting back"])
+def test_the_order_is_undone_once_over_a_kill(tmp_path: Path, until: str) -> None:
+    """CONFORMANCE C5: killed while it is charged or undone; at most the step under way happens twice."""
+    printed = killed("order_saga.py", tmp_path, until)
+    again = run("order_saga.py", tmp_path).splitlines()
+    assert again[-1].startswith("undone: no parcel service")
+    happened = [*printed, *again[:-1]]
+    everything = ["reserving book", "reserving lamp", "charging 19.99", "refunding receipt-o-1"]
+    everything += ["putting back lamp", "putting back book"]
+    assert set(happened) == set(everything)
+    assert len(happened) <= len(everything) + 1
+    assert again[-2].startswith("putting back")
 
 
 def test_every_example_is_tested_and_explains_itself() -> None:

@@ -33,6 +33,7 @@ class Drive:
         self.run_id = run_id
         self.now = START
         self.records: list[Record] = []
+        self.next_seq = 1
         self.commands: list[Command] = []
         self._opened: list[Run] = []
         self.run = self._new()
@@ -44,11 +45,28 @@ class Drive:
     def deliver(self, location: str, body: Body, *, after: int = 1_000) -> list[Command]:
         """One more record, `after` microseconds later; returns what the code asked for."""
         self.now = max(self.now + after, self.run.now)
-        record = Record(len(self.records) + 1, self.now, location, body)
-        self.records.append(record)
+        first = self.next_seq
+        record = self._append(location, body)
         commands = self.run.deliver(record)
         self.commands += commands
+        self._save_loops(first)
         return commands
+
+    def _append(self, location: str, body: Body) -> Record:
+        record = Record(self.next_seq, self.now, location, body)
+        self.records.append(record)
+        self.next_seq += 1
+        return record
+
+    def _save_loops(self, first: int) -> None:
+        """What the engine does at the end of a turn: write the states of loops, delete what is not needed any more."""
+        loops = self.run.loops
+        if loops is None or self.run.outcome is not None:
+            return
+        for location, body in loops.take_saves():
+            loops.note_state(self._append(location, body).seq, location)
+        gone = set(loops.take_prunable(first))
+        self.records = [record for record in self.records if record.seq not in gone]
 
     def finish(self, location: str, value: Any = None) -> list[Command]:
         """The step at this location returned `value`."""
@@ -81,7 +99,7 @@ class Drive:
     def receive(self, location: str, event: Any) -> list[Command]:
         spec = event_spec(type(event))
         value = Raw(spec.codec.encode(event, "a test event"))
-        return self.deliver(location, journal.EventReceived(len(self.records), spec.name, value, self.now))
+        return self.deliver(location, journal.EventReceived(self.next_seq, spec.name, value, self.now))
 
     def step(self, location: str) -> StepOperation:
         operation = self.run.pending.get(location)

@@ -1,7 +1,9 @@
-"""Random programs: trees of steps, sleeps, events, gathers, groups, timeouts, cleanups and loops, run by one workflow.
+"""Random programs: trees of steps, sleeps, events, gathers, groups, timeouts, cleanups, races, joins, sagas and durable
+loops, run by one workflow.
 
 `explore(seed)` makes a program, answers what it waits for in random order, and rebuilds the run from its journal
-after every single record. It asserts that nothing diverges and returns a digest of the journal.
+after every single record. It asserts that nothing diverges, that the rebuilt run does what one does that was never
+interrupted, and returns a digest of the journal.
 """
 
 from __future__ import annotations
@@ -13,12 +15,31 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kernel.kernel_kit import Drive, steps_asked, stored, waiting_for
-from perdure import event, receive, sleep, step, workflow
+from perdure import (
+    Break,
+    Rollback,
+    attempt,
+    event,
+    join,
+    loop,
+    race,
+    receive,
+    saga,
+    sleep,
+    state,
+    status,
+    step,
+    traverse,
+    uuid4,
+    workflow,
+)
 from perdure.kernel import journal
-from perdure.kernel.journal import to_row
-from perdure.kernel.operation import StepOperation, TimerOperation, decode_frontier
-from perdure.kernel.run import GRACE_LOCATION
+from perdure.kernel.journal import Record, to_row
+from perdure.kernel.operation import Frontier, StepOperation, TimerOperation, decode_frontier
+from perdure.kernel.run import GRACE_LOCATION, Run
 
 Tree = list[Any]
 
@@ -44,6 +65,11 @@ async def interpret(tree: Tree) -> Any:
     match kind:
         case "act":
             return await act(rest[0], rest[1])
+        case "set":
+            # Sets are ordered by hash: a replay that leaves iterations out must give its tasks the same ones.
+            tasks = [asyncio.create_task(asyncio.sleep(0)) for _ in range(9)]
+            order = [tasks.index(task) for task in set(tasks)]
+            return await act.options(name=f"set-{order[0]}-{order[-1]}")("set", False)
         case "sleep":
             return await sleep(rest[0])
         case "plain-sleep":
@@ -92,7 +118,51 @@ async def interpret(tree: Tree) -> Any:
                     return repr(await interpret(child))
 
             return await asyncio.gather(*map(guarded, rest[0]))
+        case "race":
+            names = [f"b{number}" for number in range(len(rest[0]))]
+            branches = {name: interpret(child) for name, child in zip(names, rest[0], strict=True)}
+            return repr(await race(first=rest[1], **branches))
+        case "join":
+            branches = {f"b{number}": interpret(child) for number, child in enumerate(rest[0])}
+            return repr(await join(settle=rest[1], **branches))
+        case "attempt":
+            return repr(await attempt(interpret(rest[0])))
+        case "traverse":
+            return [repr(one) for one in await traverse(rest[0], interpret, limit=rest[1])]
+        case "saga":
+            return await undoable(rest[0], rest[1])
+        case "loop":
+            return await loop(lambda so_far: iterate(so_far, rest), [], keep=rest[2], commit_every=rest[3])
     raise AssertionError(kind)
+
+
+async def iterate(so_far: list[str], rest: Tree) -> list[str] | Break[list[str]]:
+    """One iteration: what it draws, shows and waits for must not depend on those before it being repeated."""
+    child, count = rest[0], rest[1]
+    drawn = str(uuid4())[:4]
+    state["drawn"] = status(drawn) or drawn
+    if rest[4]:  # left behind when the iteration ends
+        asyncio.create_task(interpret(child))  # noqa: RUF006
+    try:
+        result = repr(await interpret(child))
+    except Exception as error:
+        result = f"caught {type(error).__name__}"
+    following = [*so_far[-2:], f"{drawn} {result[:40]}"]
+    return Break(following) if len(so_far) >= 2 and int(drawn, 16) % count == 0 else following
+
+
+async def undoable(children: list[Tree], ending: str) -> Any:
+    try:
+        async with saga() as s:
+            done = [
+                await s.do(interpret(child), undo=lambda output: act(f"undo {str(output)[:10]}", False))
+                for child in children
+            ]
+            if ending == "rollback":
+                raise Rollback("on purpose")
+            return done
+    except Rollback:
+        return "rolled back"
 
 
 @workflow
@@ -102,9 +172,10 @@ async def random_program(tree: list) -> Any:  # type: ignore[type-arg]
 
 # -- making programs -----------------------------------------------------------------------------------------
 
-LEAVES = ["act", "act", "act", "sleep", "plain-sleep", "receive"]
+LEAVES = ["act", "act", "act", "sleep", "plain-sleep", "receive", "set"]
 NODES = [
     "row", "gather", "group", "first", "as-completed", "timeout", "wait-for", "try", "background", "shield", "locked",
+    "race", "join", "attempt", "traverse", "saga", "loop", "loop",
 ]  # fmt: skip
 
 
@@ -117,6 +188,8 @@ def grow(rng: random.Random, depth: int) -> Tree:
             return [kind, rng.choice("abc"), rng.random() < 0.2]
         case "sleep" | "plain-sleep":
             return [kind, seconds]
+        case "set":
+            return [kind]
         case "receive":
             return [kind, rng.choice([None, seconds])]
         case "gather":
@@ -127,8 +200,19 @@ def grow(rng: random.Random, depth: int) -> Tree:
             return [kind, ["row", some], grow(rng, depth - 1)]
         case "background":
             return [kind, some[0], some[-1], rng.random() < 0.7]
-        case "shield":
+        case "shield" | "attempt":
             return [kind, some[0]]
+        case "race":
+            return [kind, some, rng.choice(["settled", "success"])]
+        case "join":
+            return [kind, some, rng.random() < 0.5]
+        case "traverse":
+            return [kind, some, rng.randint(1, 2)]
+        case "saga":
+            return [kind, some, rng.choice(["well", "rollback"])]
+        case "loop":
+            body = ["row", [["act", "loop", False], some[0]]]  # something to wait for: a loop over nothing never ends
+            return [kind, body, rng.randint(1, 4), rng.randint(0, 2), rng.randint(1, 3), rng.random() < 0.2]
     return [kind, some]
 
 
@@ -160,31 +244,55 @@ def _answer(drive: Drive, rng: random.Random) -> None:
             drive.receive(chosen.location, Nudge(len(drive.records)))
 
 
+def _shape(frontier: Frontier) -> Frontier:
+    """Without how far it got: a rebuilt run has passed the states of loops too, which the first one wrote."""
+    return msgspec.structs.replace(frontier, seq=0)
+
+
+def _saves(run: Run, written: list[Record]) -> list[Record]:
+    """The states of loops that this run would write, in the place of those that another one wrote."""
+    if run.loops is None or run.outcome is not None:
+        return []
+    saves = run.loops.take_saves()
+    for record in written:
+        run.loops.note_state(record.seq, record.location)
+    run.loops.take_prunable(record.seq if written else 0)
+    return [Record(r.seq, r.at, *save) for r, save in zip(written, saves, strict=True)]
+
+
 def explore(seed: int) -> str:
     """Run the program of this seed, rebuilding the run after every record; a digest of its journal."""
     rng = random.Random(seed)
     tree = grow(rng, 3)
     with Drive(random_program(tree), seed=seed) as drive:
         recorded: set[str] = set()
+        straight = drive.run  # never interrupted: gets what the rebuilt ones got
         while drive.run.outcome is None and len(drive.records) < RECORDS_MAX:
-            asked_before = len(drive.commands)
+            asked_before, first = len(drive.commands), drive.next_seq
             _answer(drive, rng)
-            body = drive.records[-1].body
-            if isinstance(body, (journal.StepDone, journal.StepFailed)):
-                recorded.add(drive.records[-1].location)
+            answer, *saved = (record for record in drive.records if record.seq >= first)
+            if isinstance(answer.body, (journal.StepDone, journal.StepFailed)):
+                recorded.add(answer.location)
+            if straight is not drive.run:
+                straight.deliver(answer)
+                assert _saves(straight, saved) == saved
+            assert _shape(decode_frontier(straight.frontier())) == _shape(decode_frontier(drive.run.frontier()))
+            assert straight.outcome == drive.run.outcome
+            assert (straight.custom_status, straight.state) == (drive.run.custom_status, drive.run.state)
             again = recorded & set(steps_asked(drive.commands[asked_before:]))
             assert not again, f"asked for again after their outcome was recorded: {again}"
             frontier = drive.frontier()
             for given in (None, frontier):
                 twin, commands = drive.rebuilt(frontier=given)
-                assert decode_frontier(twin.frontier()) == frontier
+                assert _shape(decode_frontier(twin.frontier())) == _shape(frontier)
                 assert waiting_for(twin) == drive.pending()
                 assert twin.outcome == drive.run.outcome
                 if twin.outcome is None:
                     pending = {o.location for o in twin.pending if isinstance(o, StepOperation)}
                     assert set(steps_asked(commands)) == pending
                     assert len(steps_asked(commands)) == len(pending)
-            drive.run.close()
+            if drive.run is not straight:
+                drive.run.close()
             drive.run = twin  # go on from the rebuilt run: the journal is all there is
             assert GRACE_LOCATION not in recorded
         lines = [repr(to_row(record)) for record in stored(drive.records)]

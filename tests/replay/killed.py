@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from perdure import Engine, event, receive, sleep, step, workflow
-from perdure.store.base import CommitResult, Created, Creation, Existing, Turn
-from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
+from support.self_killing import SelfKillingStore
 
 
 @event
@@ -91,35 +86,6 @@ async def killed_group(path: str) -> list[int]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(several(path, start)) for start in range(3)]
     return [task.result() for task in tasks]
-
-
-class SelfKillingStore(SQLiteStore):
-    """SIGKILLs its own process as soon as `limit` records are durable."""
-
-    def __init__(self, path: str, limit: int) -> None:
-        super().__init__(path)
-        self._left = limit
-
-    def _written(self, rows: int) -> None:
-        self._left -= rows
-        if self._left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def create_all(self, creations: Sequence[Creation]) -> Any:
-        return self._create_all(creations)
-
-    async def _create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
-        created = await super().create_all(creations)
-        self._written(sum(1 + (len(turn.entries) if turn is not None else 0) for _, turn in creations))
-        return created
-
-    def commit(self, turns: Sequence[Turn]) -> Any:
-        return self._commit(turns)
-
-    async def _commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-        results = await super().commit(turns)
-        self._written(sum(len(turn.entries) for turn in turns))
-        return results
 
 
 async def killed_after(database: str, effects: str, name: str, limit: str) -> None:

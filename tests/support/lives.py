@@ -141,7 +141,8 @@ class Lives:
         calm = self.fresh()
         async with calm.engine(**settings) as engine:
             expected = await act(engine)
-            records = (await engine.status(run_id)).records
+            view = await engine.status(run_id)
+            records = view.records + view.pruned
         for limit in range(1, records + 1):
             lives = self.fresh()
             await lives.live_until(limit, act, before=before, **settings)

@@ -57,6 +57,8 @@ class RunView(msgspec.Struct, frozen=True):
     #: What the workflow last said with `status(...)`, and its `state`.
     custom_status: Any
     state: dict[str, Any]
+    #: Records that are no longer in the journal: finished iterations of loops.
+    pruned: int = 0
 
 
 def run_view(row: RunRow) -> RunView:
@@ -71,7 +73,8 @@ def run_view(row: RunRow) -> RunView:
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),
         finished_at=moment(row.finished_at) if row.finished_at is not None else None,
-        records=row.next_seq - 1,
+        records=row.next_seq - 1 - row.pruned,
+        pruned=row.pruned,
         waiting=tuple(
             Wait(
                 w.kind,

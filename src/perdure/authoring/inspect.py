@@ -42,7 +42,7 @@ def name_of(target: Any) -> str:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _caller_locals() -> dict[str, Any] | None:
+def caller_locals() -> dict[str, Any] | None:
     """Names local to the function that decorates, for annotations that use a class defined beside it."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -61,7 +61,7 @@ class Shape:
         self._target = target
         self.what = what
         self.place = place_of(target)
-        self._locals = _caller_locals()
+        self._locals = caller_locals()
         try:
             self.signature = inspect.signature(target)
         except (TypeError, ValueError) as error:

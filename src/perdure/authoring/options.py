@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     concurrency: int | None
     isolation: Isolation | None
     on_retry: Callable[[FailedAttempt], None] | None
+    undo: Callable[[Any], Awaitable[object]] | None
 
 
 class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     isolation: Isolation = "none"
     on_retry: Callable[[FailedAttempt], None] | None = None
+    undo: Callable[[Any], Awaitable[object]] | None = None
 
 
 def checked(base: StepOptions, given: Mapping[str, Any]) -> StepOptions:
@@ -64,7 +66,8 @@ def checked(base: StepOptions, given: Mapping[str, Any]) -> StepOptions:
     if "max_attempts" in given:
         policy["max_attempts"] = _attempts(given["max_attempts"])
     changes: dict[str, Any] = {"policy": msgspec.structs.replace(base.policy, **policy)}
-    for name, check in (("concurrency", _concurrency), ("isolation", _isolation), ("on_retry", _hook)):
+    checks = (("concurrency", _concurrency), ("isolation", _isolation), ("on_retry", _hook), ("undo", _undo))
+    for name, check in checks:
         if name in present:
             changes[name] = check(present[name])
     return msgspec.structs.replace(base, **changes)
@@ -121,4 +124,10 @@ def _isolation(value: Any) -> Any:
 def _hook(value: Any) -> Any:
     if not callable(value):
         raise BadDefinition(f"on_retry is a function that takes a FailedAttempt, not {value!r}.")
+    return value
+
+
+def _undo(value: Any) -> Any:
+    if not callable(value):
+        raise BadDefinition(f"undo is a step or another async function of this step's output, not {value!r}.")
     return value

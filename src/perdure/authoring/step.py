@@ -17,6 +17,7 @@ from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.loop import single_operation_codes
 from perdure.kernel.run import Run
+from perdure.kernel.saga import current_saga
 from perdure.kernel.sites import caller_site
 from perdure.kernel.verbs import running_run
 
@@ -57,6 +58,7 @@ class Step(Generic[P, R]):
             isolation=settings.isolation,
             on_retry=settings.on_retry,
             is_bare=self.is_async and settings.isolation == "none" and not timeouts,
+            undo=settings.undo,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
@@ -65,7 +67,8 @@ class Step(Generic[P, R]):
             return self._just_run(args, kwargs)
         spec = self.spec
         data = spec.arguments.encode(args, kwargs)
-        coroutine: Any = _ask(run, spec, args, kwargs, data, caller_site())
+        ask = _ask if spec.undo is None else _ask_undoable
+        coroutine: Any = ask(run, spec, args, kwargs, data, caller_site())
         # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
         coroutine.__name__ = coroutine.__qualname__ = spec.name
         return coroutine  # type: ignore[no-any-return]
@@ -109,7 +112,18 @@ async def _ask(run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str
     return await run.ask_step(spec, args, kwargs, data, spec.name, site)
 
 
-single_operation_codes.add(_ask.__code__)
+async def _ask_undoable(
+    run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str
+) -> Any:
+    """A step with an `undo` of its own: in a saga, that is remembered."""
+    asked = _ask(run, spec, args, kwargs, data, site)
+    saga = current_saga()
+    if saga is None or spec.undo is None:
+        return await asked
+    return await saga.carry_out(asked, spec.undo, spec.name)
+
+
+single_operation_codes |= {_ask.__code__, _ask_undoable.__code__}
 
 
 class StepDecorator(Protocol):
@@ -139,6 +153,7 @@ def step(function: Any = None, /, **options: Unpack[Options]) -> Any:
     - `concurrency`: attempts of this step running at once in one worker.
     - `isolation="process"`: each attempt in a process of its own, killed on timeout or cancel.
     - `on_retry`: called once for each failed attempt, after it is recorded.
+    - `undo`: a step or another async function of the output, which undoes this one when the saga around it fails.
 
     >>> @step(max_attempts=5, timeout="10 s")
     ... async def charge(order_id: str, cents: int) -> str: ...

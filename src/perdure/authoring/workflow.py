@@ -28,12 +28,12 @@ class Invocation(Coroutine[Any, Any, R_co]):
     `await engine.start(invocation)` runs it; awaited inside another workflow it becomes a child.
     """
 
-    __slots__ = ("_child", "_site", "data", "spec")
+    __slots__ = ("_child", "data", "site", "spec")
 
     def __init__(self, spec: WorkflowSpec, data: bytes, site: str) -> None:
         self.spec = spec
         self.data = data
-        self._site = site
+        self.site = site
         self._child: Coroutine[Any, Any, R_co] | None = None
 
     # asyncio takes it for a coroutine: gather, create_task, TaskGroup and wait_for all accept it.
@@ -53,7 +53,7 @@ class Invocation(Coroutine[Any, Any, R_co]):
                     f"workflow {self.spec.name!r} was awaited outside a workflow. Start it: "
                     f"`await engine.start({self.spec.name}(...))`, or `perdure.run({self.spec.name}(...))` in a script."
                 )
-            self._child = verbs.run_child(self.spec, self.data, self._site)
+            self._child = verbs.run_child(self.spec, self.data, self.site)
         return self._child
 
     def __await__(self) -> Generator[Any, Any, R_co]:

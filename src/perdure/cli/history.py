@@ -18,7 +18,7 @@ from perdure.cli.text import clock, identity, plain, shortened, value_text
 from perdure.errors import BadArgument
 
 #: Fields that say where, when and how, not what; the columns or `--full` show them.
-_TECHNICAL = ("site", "digest", "seed", "semantics", "sent_at", "event_id", "next_at", "grace_until")
+_TECHNICAL = ("site", "digest", "seed", "semantics", "sent_at", "event_id", "next_at", "grace_until", "after", "now")
 
 _STYLES = {
     "step_retry": "yellow",

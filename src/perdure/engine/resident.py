@@ -94,8 +94,8 @@ class Resident:
 
     __slots__ = (
         "attempts", "commands", "epoch", "following", "hooks", "in_flight", "inbox", "is_current", "key", "last",
-        "next_seq", "outcomes", "parent", "queued", "run", "saved_frontier", "saved_run_status", "saved_state",
-        "saved_status", "saved_wake", "written",
+        "next_seq", "outcomes", "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status",
+        "saved_state", "saved_status", "saved_wake", "written",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +107,8 @@ class Resident:
         self.next_seq = next_seq
         self.parent = parent
         self.inbox = inbox
+        #: Records that were deleted from the journal: iterations of loops that no replay needs.
+        self.pruned = 0
         #: Results of attempts, not yet recorded.
         self.outcomes: list[Outcome] = []
         #: Records that are durable but that the code has not seen: answers to effects.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from perdure import limits
+from perdure.engine.loops import prunable, save_loops
 from perdure.engine.resident import Outcome as StepOutcome
 from perdure.engine.resident import Resident
 from perdure.engine.settings import Settings
@@ -127,6 +128,7 @@ class TurnBuilder:
             or run.state
             or resident.saved_state is not None
             or resident.saved_wake is not None
+            or run.loops is not None
             or seq == limits.JOURNAL_RECORDS_WARN
         ):
             return self._close_turn(resident, now, entries, [])
@@ -153,6 +155,8 @@ class TurnBuilder:
             if type(command) is not RunStep:
                 expecting = self._add_effects(resident, now, entries)
                 break
+        if run.loops is not None:
+            save_loops(resident, run.loops, max(now, run.now), entries)
         continued = notice = None
         if run.outcome is not None:
             resident.last, continued = self._end(resident, run.outcome, now, resident.next_seq + len(entries))
@@ -194,6 +198,7 @@ class TurnBuilder:
             notice=notice,
             continued=continued,
             pending_max=self._settings.max_pending_events,
+            pruned=prunable(resident),
         )
 
     # -- what comes next -------------------------------------------------------------------------------------
@@ -276,6 +281,8 @@ class TurnBuilder:
                 case Mark(location, site):
                     at = max(now, resident.run.now)
                     entries.append(Entry(to_row(Record(seq, at, location, journal.PatchChosen(site)))))
+                    if resident.run.loops is not None:
+                        resident.run.loops.note(seq, location)
                 case _:
                     rest.append(command)
         resident.commands = rest

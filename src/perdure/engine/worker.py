@@ -290,6 +290,7 @@ class Worker:
             return
         resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox, row.last_item))
         resident.commands = commands
+        resident.pruned = row.pruned
         resident.saved_status, resident.saved_state = row.custom_status, row.state
         resident.saved_wake, resident.saved_run_status = row.wake_at, row.status
         if frontier is not None:
@@ -456,13 +457,15 @@ class Worker:
         resident.in_flight = None
         if self.suspect:
             self._cleared(resident)
-        before = turn.expected_seq
-        resident.next_seq = after = before + len(turn.entries)
-        if before <= limits.JOURNAL_RECORDS_WARN < after:
+        resident.next_seq = turn.expected_seq + len(turn.entries)
+        before = turn.expected_seq - resident.pruned
+        resident.pruned += len(turn.pruned)
+        if before <= limits.JOURNAL_RECORDS_WARN < resident.next_seq - resident.pruned:
             logger.warning(
-                "the journal of run %r has %d records, all of them replayed at every recovery. Time for `continue_as`.",
+                "the journal of run %r has %d records, all of them replayed at every recovery. "
+                "Time for `loop` or `continue_as`.",
                 resident.id,
-                after - 1,
+                resident.next_seq - 1 - resident.pruned,
             )
         if committed is not PLAIN:
             resident.written += [from_row(row) for row in committed.effects]
@@ -492,7 +495,7 @@ class Worker:
         if spec is None:
             raise AssertionError("a run continued as a workflow that was registered a moment ago")
         resident.run = self._new_run(spec, ended.id, ended.generation + 1)
-        resident.next_seq = 2
+        resident.next_seq, resident.pruned = 2, 0
         resident.saved_frontier = resident.saved_wake = None
         resident.written.append(from_row(following.started))
 
@@ -673,13 +676,14 @@ class Worker:
 
 def _decode_journal(loaded: Loaded) -> list[Record]:
     records = [from_row(row) for row in loaded.rows]
-    for position, record in enumerate(records, 1):
-        if record.seq != position:
-            raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
-    if len(records) != loaded.run.next_seq - 1:
-        raise CorruptRecord(
-            f"the journal should end with record {loaded.run.next_seq - 1} but has {len(records)} records."
-        )
+    last, pruned = loaded.run.next_seq - 1, loaded.run.pruned
+    if not pruned:
+        for position, record in enumerate(records, 1):
+            if record.seq != position:
+                raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
+    if len(records) + pruned != last:
+        gone = f" and {pruned} were pruned" if pruned else ""
+        raise CorruptRecord(f"the journal should end with record {last} but has {len(records)} records{gone}.")
     return records
 
 

@@ -29,6 +29,8 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
     on_retry: Callable[[Any], None] | None = None
     #: Whether its coroutine can be run as it is: async, in this process, without timeouts.
     is_bare: bool = False
+    #: What undoes it in a saga, given its output.
+    undo: Callable[[Any], Any] | None = None
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ KINDS: dict[type[journal.Body], str] = {
     journal.ChildCancelled: "child",
     journal.Sent: "send",
     journal.PatchChosen: "patch",
+    journal.LoopState: "loop",
 }
 
 

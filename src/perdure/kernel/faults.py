@@ -38,7 +38,9 @@ NOTES_MAX: Final = 32
 
 #: Where the remote traceback is kept on a rebuilt exception. Not a note: notes are the user's.
 TRACEBACK_ATTRIBUTE: Final = "__perdure_traceback__"
-_NOT_ATTRIBUTES: Final = frozenset({"__notes__", TRACEBACK_ATTRIBUTE})
+#: How often a step was tried before it failed with this exception.
+ATTEMPTS_ATTRIBUTE: Final = "__perdure_attempts__"
+_NOT_ATTRIBUTES: Final = frozenset({"__notes__", TRACEBACK_ATTRIBUTE, ATTEMPTS_ATTRIBUTE})
 
 #: State that built-in classes keep outside `args` and `__dict__`.
 _EXTRA: Final[tuple[tuple[type[BaseException], tuple[str, ...]], ...]] = (
@@ -250,6 +252,17 @@ def decode_error(fault: Fault) -> BaseException:
         wrapped.__cause__ = error
         return wrapped
     return error
+
+
+def with_attempts(error: BaseException, attempts: int) -> BaseException:
+    """The same error, knowing how often its step was tried."""
+    BaseException.__dict__["__dict__"].__get__(error)[ATTEMPTS_ATTRIBUTE] = attempts
+    return error
+
+
+def attempts_of(error: BaseException) -> int:
+    """How often the step that raised this was tried; 1 for an error that no step raised."""
+    return int(_safely(lambda: vars(error).get(ATTEMPTS_ATTRIBUTE, 1), 1))
 
 
 def _decode(fault: Fault) -> BaseException:

@@ -164,6 +164,22 @@ class PatchChosen(Body, frozen=True, gc=False):
     site: str = ""
 
 
+class LoopState(Body, frozen=True, gc=False):
+    """An iteration of a `loop` is over, with everything in it: a replay goes on after it, with this state.
+
+    Written at the end of the turn in which the iteration ended; `after` and `now` say where in that turn this was.
+    The older iterations' records may be deleted in the commit that writes this.
+    """
+
+    kind = "loop_state"
+    iteration: int
+    state: Raw
+    after: int  # the last record delivered to the code when the iteration ended
+    now: int  # the run's time at that moment
+    status: Raw = ABSENT  # what `status(...)` last said
+    values: Raw = ABSENT  # the run's `state`
+
+
 class CancelRequested(Body, frozen=True, gc=False):
     """Somebody asked the run to cancel. Only the first request is recorded."""
 
@@ -229,6 +245,7 @@ BODIES: tuple[type[Body], ...] = (
     ChildCancelled,
     Sent,
     PatchChosen,
+    LoopState,
     CancelRequested,
     Hurried,
     Resumed,

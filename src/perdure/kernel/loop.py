@@ -80,7 +80,7 @@ class RunTask(asyncio.Task[Any]):
 
     def __init__(self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None) -> None:
         # Both before super().__init__, which puts the task into a WeakSet and so hashes it.
-        self._number = loop.next_number()
+        self._number = loop.next_number() if branch.scope is None else branch.scope.next_number()
         self.branch = branch
         super().__init__(coroutine, loop=loop, name=branch.path or "main", context=context)
 
@@ -182,10 +182,14 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.stopped = False
         self._tasks: list[RunTask] = []
         self._compact_at = 64
+        #: Iterations of durable loops under way. What is made in one is numbered there (`kernel.iterations`).
+        self.iterations = 0
 
     # -- used by the run ---------------------------------------------------------------------------------
 
     def next_number(self) -> int:
+        if self.iterations and (scope := self.branch().scope) is not None:
+            return scope.next_number()
         self._numbers += 1
         return self._numbers
 
@@ -230,8 +234,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         run that has ended is simply let go.
         """
         if self.running and not self.stopped:
-            task = RunTask(generator.aclose(), self, Branch(self.branch().locate("aclose")), None)
-            self._tasks.append(task)
+            parent = self.branch()
+            self.spawn(generator.aclose(), Branch(parent.locate("aclose"), scope=parent.scope))
 
     def close_quietly(self) -> None:
         """Let go of everything that could still refer to this loop."""
@@ -298,9 +302,16 @@ class RunLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None, **_options: Any,
     ) -> asyncio.Task[T]:  # fmt: skip
         # `name` is ignored for the location: TaskGroup passes it here only from Python 3.13 on.
-        task = RunTask(coro, self, self._branch_for(coro), context)
+        task = self.spawn(coro, self._branch_for(coro), context)
         if name is not None:
             task.set_name(name)
+        return task
+
+    def spawn(self, coroutine: Any, branch: Branch, context: contextvars.Context | None = None) -> RunTask:
+        """A task in a branch of its own choice."""
+        task = RunTask(coroutine, self, branch, context)
+        if branch.scope is not None:
+            branch.scope.add_task(task)
         self._tasks.append(task)
         if len(self._tasks) >= self._compact_at:
             self._tasks = self.unfinished_tasks()
@@ -316,7 +327,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         frame = getattr(coroutine, "cr_frame", None)
         if single and frame is not None:
             name = frame.f_locals.get("name", name)  # a verb that was given a name of its own
-        return Branch(parent.locate(name), single=single, site=caller_site(2) if single else "")
+        site = caller_site(2) if single else ""
+        return Branch(parent.locate(name), single=single, site=site, scope=parent.scope)
 
     def is_running(self) -> bool:
         return self.running

@@ -11,21 +11,27 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from perdure import limits
 from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
 
+if TYPE_CHECKING:
+    from perdure.kernel.iterations import Iteration
+    from perdure.kernel.journal import LoopState
+
 
 class Branch:
     """Where a task of the run stands; counts the names used in it so that each operation gets its own location."""
 
-    __slots__ = ("_counts", "_unused", "path", "site")
+    __slots__ = ("_counts", "_unused", "path", "scope", "site")
 
-    def __init__(self, path: str = "", *, single: bool = False, site: str = "") -> None:
+    def __init__(self, path: str = "", *, single: bool = False, site: str = "", scope: Iteration | None = None) -> None:
         self.path = path
+        #: The iteration of a durable loop that everything in this branch is part of.
+        self.scope = scope
         #: Where the task was made, for an operation in it that no code of the user's asks for (`gather(sleep(1))`).
         self.site = site
         # A task made of a single operation (`gather(ship(), notify())`) lends its own path to it, so that
@@ -142,7 +148,7 @@ class ReceiveOperation(Operation):
 class ChildOperation(Operation):
     """A child run: asked for, then started, then ended. `started` is settled first, `future` last."""
 
-    __slots__ = ("awaits_start", "child_id", "data", "detached", "is_running", "spec", "started")
+    __slots__ = ("awaits_start", "child_id", "data", "detached", "is_running", "scope", "spec", "started")
     kind = "child"
 
     def __init__(
@@ -156,6 +162,8 @@ class ChildOperation(Operation):
         self.detached = detached
         self.is_running = False
         self.started: Any = None
+        #: The iteration of a loop in which it was asked for.
+        self.scope: Iteration | None = None
         #: Whether the code goes on when the child has started, rather than when it has ended.
         self.awaits_start = False
 
@@ -178,6 +186,17 @@ class SendOperation(Operation):
         self.is_cancel = is_cancel
         #: Whether the code waits for it to have left.
         self.awaited = True
+
+
+class LoopOperation(Operation):
+    """Only in a replay: a loop that stands still until the replay has passed the iterations it need not repeat."""
+
+    __slots__ = ("resume",)
+    kind = "loop"
+
+    def __init__(self, location: str, number: int, asked_at: int, resume: Callable[[LoopState], None]) -> None:
+        super().__init__(location, number, asked_at, "")
+        self.resume = resume
 
 
 # -- what a run waits for, seen from outside --------------------------------------------------------------

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Raw
 
@@ -60,12 +60,14 @@ from perdure.kernel.commands import (
 from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
 from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mismatch
 from perdure.kernel.draws import Draws
-from perdure.kernel.faults import decode_error, encode_error
-from perdure.kernel.journal import Record
+from perdure.kernel.faults import decode_error, encode_error, with_attempts
+from perdure.kernel.iterations import Loops
+from perdure.kernel.journal import ABSENT, LoopState, Record
 from perdure.kernel.loop import RunFuture, RunLoop, RunTask, make_loop
 from perdure.kernel.operation import (
     ChildOperation,
     Frontier,
+    LoopOperation,
     Operation,
     ReceiveOperation,
     SendOperation,
@@ -78,6 +80,17 @@ from perdure.kernel.sites import caller_site
 from perdure.kernel.teardown import close_tasks
 
 Op = TypeVar("Op", bound=Operation)
+
+
+class OpenSaga(Protocol):
+    """What the run needs from a saga (`kernel.saga`)."""
+
+    is_undoing: bool
+
+    def holds_anything(self) -> bool: ...
+
+    def cancel(self) -> None: ...
+
 
 ArgumentsCheck = Literal["off", "warn", "park"]
 
@@ -127,6 +140,10 @@ class Run:
         self.changes = changes.NONE
         self._first_deadlines: dict[str, int] = {}
         self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
+        #: Durable loops; None while there are none, as in most runs.
+        self.loops: Loops | None = None
+        #: Sagas that are neither over nor undone.
+        self.sagas: list[OpenSaga] = []
 
     # -- records in ----------------------------------------------------------------------------------------
 
@@ -137,6 +154,8 @@ class Run:
         loop = self.loop
         if loop is not None and at > loop.now:
             loop.now = at
+        if self.loops is not None:
+            self.loops.note(seq, location)
         if type(body) is journal.StepDone:  # before all others: most records are
             step = self.pending.take_step(location)
             if step is None:
@@ -177,7 +196,7 @@ class Run:
                 step = self._settle(record, StepOperation)
                 if self.replaying:
                     self._check_arguments(step, body.digest)
-                step.take_future().set_exception(decode_error(body.error))
+                step.take_future().set_exception(with_attempts(decode_error(body.error), body.attempt))
             case journal.ChildStarted():
                 self._child_started(record, body)
             case journal.ChildDone():
@@ -197,8 +216,8 @@ class Run:
                 )
             case journal.Sent():
                 self._sent(record, body)
-            case journal.PatchChosen():
-                pass  # looked up when the code asks; see `patched`
+            case journal.PatchChosen() | journal.LoopState():
+                pass  # looked up when the code asks; see `patched` and `replay`
             case journal.CancelRequested():
                 self._cancel(body)
             case journal.Hurried():
@@ -234,19 +253,56 @@ class Run:
 
     def _replay(self, records: Sequence[Record], frontier: Frontier | None, seen: int) -> list[Command]:
         taken_back = changes.taken_back(records)
+        loops = self.loops = Loops(records) if any(isinstance(r.body, LoopState) for r in records) else None
         commands: list[Command] = []
         for index, record in enumerate(records):
+            if loops is not None:
+                commands += self._resume_loops(loops, record.seq)
             if self.replaying and record.seq > seen:
                 commands += self._end_replay(frontier)
             if record.seq in taken_back or self.changes.passes_over(record):
                 self.last_seq, self.loop.now = record.seq, max(record.at, self.loop.now)
+                if loops is not None:
+                    loops.note(record.seq, record.location)
                 continue
             if self.outcome is not None and not _is_end(record):
                 raise ended_early(self.id, records[index:])
+            if loops is not None and self._pass_over(loops, record):
+                continue
             commands += self.deliver(record)
+        if loops is not None:
+            commands += self._resume_loops(loops, limits.NEVER)
         if self.replaying:
             commands += self._end_replay(frontier)
         return commands
+
+    def _resume_loops(self, loops: Loops, seq: int) -> list[Command]:
+        """Loops whose next iteration began before the record at `seq` was delivered go on, at the time it was then."""
+        points = list(loops.due(seq))
+        for record in points:
+            state = record.body
+            if not isinstance(state, LoopState):
+                raise AssertionError(f"record {record.seq} is no state of a loop")
+            self.loop.now = max(self.loop.now, state.now)
+            if state.status:
+                self.custom_status = bytes(state.status)
+            if state.values:
+                self.state = _ANY.decode(state.values, f"the state of run {self.id!r}")
+            self._settle(record, LoopOperation).resume(state)
+        if points:
+            self._run_until_idle()
+        return self.take_commands()
+
+    def _pass_over(self, loops: Loops, record: Record) -> bool:
+        """Whether a record need not be delivered: an iteration that is not repeated, or what stands in for it."""
+        if isinstance(record.body, LoopState):
+            loops.note_state(record.seq, record.location)
+        elif loops.is_past(record):
+            loops.note(record.seq, record.location)
+        else:
+            return False
+        self.last_seq = record.seq
+        return True
 
     def _end_replay(self, frontier: Frontier | None) -> list[Command]:
         """The code is where it was when the frontier was stored. Returns what is still to be done for it."""
@@ -282,6 +338,8 @@ class Run:
     @property
     def draws(self) -> Draws:
         """The run's source of chance. Made on first use: its state is large, and most runs never draw."""
+        if self.loops is not None and (scope := self.loop.branch().scope) is not None:
+            return scope.draws
         if self._draws is None:
             self._draws = Draws(self.seed)
         return self._draws
@@ -348,6 +406,7 @@ class Run:
         site = caller_site(site_depth) or self.loop.branch().site
         timer = TimerOperation(location, self._count(), self.now, site, at, fire)
         self.pending.add(timer)
+        self._watch(timer)
         return timer
 
     def ask_receive(self, types: EventTypes, name: str, site: str) -> tuple[ReceiveOperation, RunFuture]:
@@ -371,6 +430,7 @@ class Run:
         child.future = RunFuture(loop=self.loop)
         child.future.operation = child
         self.pending.add(child)
+        self._watch(child)
         if not self.replaying:
             self._commands.append(StartChild(child))
         return child
@@ -406,10 +466,46 @@ class Run:
             send.awaited = False
             if location not in self.pending:
                 self.pending.add(send)
+                if child.scope is not None:
+                    child.scope.watch(send)
                 if not self.replaying:
                     self._commands.append(SendItem(send))
         if not wanted:
             self.withdraw(child)
+
+    def _watch(self, operation: TimerOperation | ChildOperation) -> None:
+        """An iteration of a loop must not end before what was asked for in it, also if nobody waits for that."""
+        if self.loop.iterations and (scope := self.loop.branch().scope) is not None:
+            scope.watch(operation)
+            if isinstance(operation, ChildOperation):
+                operation.scope = scope
+
+    # -- durable loops (see `kernel.iterations`) ---------------------------------------------------------------
+
+    def open_loops(self) -> Loops:
+        if self.loops is None:
+            self.loops = Loops()
+        return self.loops
+
+    def ask_loop(self, location: str, resume: Callable[[LoopState], None]) -> None:
+        self.pending.add(LoopOperation(location, self._count(), self.now, resume))
+
+    def loop_state(self, iteration: int, data: bytes) -> LoopState:
+        """What a replay needs to go on after this iteration."""
+        status, values = self.custom_status, self.encoded_state()
+        return LoopState(
+            iteration,
+            Raw(data),
+            self.last_seq,
+            self.now,
+            ABSENT if status is None else Raw(status),
+            ABSENT if values is None else Raw(values),
+        )
+
+    def forget_patches(self, path: str) -> None:
+        """An iteration is over, and with it what was chosen in it."""
+        if self._patches:
+            self._patches = frozenset(one for one in self._patches if not one.startswith(f"{path}/")) or _NONE
 
     def patched(self, patch_id: str) -> bool:
         """Whether the code from here on may take the new way. Recorded, so that every replay answers the same."""
@@ -432,6 +528,11 @@ class Run:
     def continue_as(self, spec: WorkflowSpec, data: bytes) -> None:
         if self._is_ending():
             return
+        if any(saga.holds_anything() for saga in self.sagas):
+            raise BadArgument(
+                f"run {self.id!r} cannot continue_as inside a saga: how to undo what was done would be forgotten. "
+                "Leave the `async with saga()` block first."
+            )
         self.outcome = Continue(spec, data)
         self.loop.stopped = True
 
@@ -544,16 +645,19 @@ class Run:
             error = RunConflict(
                 f"a run {body.child_id!r} already exists with another workflow or input, so it cannot be a child."
             )
-            child.started.set_exception(error)
-            child.future.set_exception(error)
-            # Only one of the two is awaited; the other must not complain that nobody looked.
-            child.started.exception()
-            child.future.exception()
+            for future in (child.started, child.future):
+                if not future.done():
+                    future.set_exception(error)
+                    # Only one of the two is awaited; the other must not complain that nobody looked.
+                    future.exception()
             return
         child.is_running = True
         if child.detached:
             self.pending.remove(child)
-        child.started.set_result(None)
+        if not child.started.done():
+            child.started.set_result(None)
+        elif not child.detached:  # whoever asked for it was cancelled meanwhile: nobody has its handle
+            self.cancel_child(child, child.site)
 
     def _sent(self, record: Record, body: journal.Sent) -> None:
         send = self._settle(record, SendOperation)
@@ -584,6 +688,8 @@ class Run:
         self._main.cancel(body.reason or None)
 
     def _grace_is_over(self) -> None:
+        if self.sagas:
+            self.complain(f"run {self.id!r} was ended by its cancel grace before its sagas were undone.")
         self.outcome = EndCancelled(self.cancel_reason, terminated=True)
         self.loop.stopped = True
 
@@ -606,12 +712,22 @@ class Run:
             if not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
                 self._wind_up(cancel_tasks=False)
         elif self._main is not None and self._main.done():
-            self._finish(self._main)
+            if not self._is_undoing_sagas() or not self.pending:
+                self._finish(self._main)
         elif not self.pending:
             raise Stuck(
                 f"run {self.id!r} waits for something that perdure does not know, so nothing could ever wake it: "
                 f"{self._where()}. Wait for a step, a sleep, an event or a child instead."
             )
+
+    def _is_undoing_sagas(self) -> bool:
+        """Whether the end has to wait: a saga in some task that is left (the loser of a race) is undone first."""
+        if not self.sagas:
+            return False
+        for saga in list(self.sagas):
+            saga.cancel()
+        self.loop.drain()
+        return any(saga.is_undoing for saga in self.sagas)
 
     def _finish(self, main: RunTask) -> None:
         abandoned = self._wind_up(cancel_tasks=True, main=main) if self.pending or len(self.loop._tasks) > 1 else ()

@@ -123,6 +123,8 @@ class RunRow(Struct, frozen=True, gc=False):
     state: bytes | None
     #: The newest item ever put into its inbox, read or not; 0: none yet.
     last_item: int = 0
+    #: Records of this generation that were deleted from its journal (`Turn.pruned`); next_seq - 1 - this are left.
+    pruned: int = 0
 
 
 class ItemKind(StrEnum):
@@ -226,6 +228,8 @@ class Turn(Struct, frozen=True, gc=False):
     continued: NextGeneration | None = None
     #: Unread items of one type a target may hold before `Send` is refused with `full`.
     pending_max: int = 10_000
+    #: Positions of records of earlier turns to delete: iterations of loops that no replay needs any more.
+    pruned: Sequence[int] = ()
 
 
 class Delivery(NamedTuple):

@@ -81,6 +81,7 @@ class _Run:
     custom_status: bytes | None = None
     state: bytes | None = None
     last_item: int = 0
+    pruned: int = 0
     inbox: dict[int, InboxItem] = field(default_factory=dict[int, InboxItem])
     unread: Counter[str] = field(default_factory=Counter[str])
     dedup: set[str] = field(default_factory=set[str])
@@ -109,6 +110,7 @@ class _Run:
             custom_status=self.custom_status,
             state=self.state,
             last_item=self.last_item,
+            pruned=self.pruned,
         )
 
     def accepts(self, turn: Turn) -> bool:
@@ -501,6 +503,10 @@ class MemoryStore:
             journal.append(row)
             if entry.effect is not None:
                 effects.append(row)
+        if turn.pruned:
+            gone = set(turn.pruned)
+            journal[:] = [row for row in journal if row.seq not in gone]
+            run.pruned += len(gone)
         if turn.continued is not None:
             self._continue(run, turn.continued)
         if turn.notice is not None:
@@ -550,8 +556,9 @@ class MemoryStore:
         generation = turn.generation + (turn.continued is not None)
         if not turn.entries or run.epoch != turn.epoch or run.generation != generation:
             return None
-        start = turn.expected_seq - 1
-        stored = run.journal[turn.generation][start : start + len(turn.entries)]
+        start = turn.expected_seq
+        rows = run.journal[turn.generation]
+        stored = [row for row in rows if start <= row.seq < start + len(turn.entries)]
         if len(stored) != len(turn.entries):
             return None
         effects: list[Row] = []
@@ -570,6 +577,7 @@ class MemoryStore:
         run.generation += 1
         run.journal[run.generation] = [following.started]
         run.next_seq = 2
+        run.pruned = 0
         run.workflow, run.version = following.workflow, following.version
         run.cancel_requested = False  # asked of the generation that ended; this one can be asked anew
 

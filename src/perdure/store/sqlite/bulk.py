@@ -80,7 +80,7 @@ class Bulk:
         return first
 
     def _add_turn(self, turn: Turn) -> None:
-        if turn.consumed or turn.continued is not None or turn.notice is not None:
+        if turn.consumed or turn.pruned or turn.continued is not None or turn.notice is not None:
             raise _Unusual
         key, generation, expected = turn.key, turn.generation, turn.expected_seq
         records = self._records

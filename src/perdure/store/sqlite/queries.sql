@@ -23,12 +23,21 @@ WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status 
 -- `continue_as`: the next generation under the same id, owner and epoch.
 UPDATE runs SET status = ?, next_seq = 2, generation = generation + 1, workflow = ?, version = ?, updated_at = ?,
     wake_at = ?, frontier = ?, custom_status = coalesce(?, custom_status), state = coalesce(?, state),
-    recoveries = 0, reason = NULL, cancel_requested = 0
+    recoveries = 0, reason = NULL, cancel_requested = 0, pruned = 0
 WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN ('pending', 'running', 'waiting');
 
 -- name: add_record
 -- Append one record.
 INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: prune_record
+-- Delete a record that no replay needs any more.
+DELETE FROM journal WHERE run_key = ? AND generation = ? AND seq = ?;
+
+-- name: note_pruned
+-- How many are gone, so that a record which is missing for any other reason is noticed. A run that has just continued
+-- counts anew.
+UPDATE runs SET pruned = pruned + ? WHERE key = ? AND generation = ?;
 
 -- name: position_of_run
 -- What a refused turn is compared with.

@@ -42,6 +42,7 @@ def run_row(values: Values) -> RunRow:
         custom_status=values[22],
         state=values[23],
         last_item=values[24],
+        pruned=values[25],
     )
 
 

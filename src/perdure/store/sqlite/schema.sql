@@ -3,7 +3,7 @@
 --
 -- The tables
 --
---   runs ───────┬── journal      the records of a run, one row each; append-only; the truth
+--   runs ───────┬── journal      the records of a run, one row each; the truth; only finished iterations of loops go
 --   (one row    ├── inbox        what arrived for a run and no turn has taken yet
 --    per id)    └── inbox_keys   `dedup` keys seen by a run, kept after the item is taken
 --   workers                      processes that may own runs; whether one lives is a file lock, not a column
@@ -13,7 +13,7 @@
 --   create    runs +1, journal +1 (Started), and with a first turn whatever that turn does
 --   claim     runs.owner, epoch + 1        for the runs that are due: unowned, open, ready_at in the past
 --   commit    runs (next_seq, status, ...) guarded by key + epoch + generation + next_seq
---             journal +n, inbox -consumed, inbox of others +sent, runs +spawned: all in one transaction
+--             journal +n -pruned, inbox -consumed, inbox of others +sent, runs +spawned: all in one transaction
 --   append    inbox +1, runs.ready_at earlier if nobody owns the run
 --   release   runs.owner NULL, ready_at    unless the inbox holds something newer: then at once
 --   reap      the same for every run of a worker whose lock is free
@@ -54,7 +54,8 @@ CREATE TABLE runs (
     reason            TEXT,
     custom_status     BLOB,
     state             BLOB,
-    last_item         INTEGER NOT NULL DEFAULT 0          -- newest item ever put into the inbox
+    last_item         INTEGER NOT NULL DEFAULT 0,         -- newest item ever put into the inbox
+    pruned            INTEGER NOT NULL DEFAULT 0          -- records of this generation that were deleted
 ) STRICT;
 
 -- Exactly the claim predicate, oldest first.

@@ -37,6 +37,7 @@ _ADVANCE, _FINISH, _CONTINUE = SQL["advance_run"], SQL["finish_run"], SQL["conti
 _ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item"]
 _POSITION, _ADD_RUN, _RUN_BY_ID = SQL["position_of_run"], SQL["add_run"], SQL["run_by_id"]
 _PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
+_PRUNE, _NOTE_PRUNED = SQL["prune_record"], SQL["note_pruned"]
 
 
 def commit_turns(session: Session, turns: Sequence[Turn]) -> Sequence[CommitResult]:
@@ -54,6 +55,9 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     execute = session.execute
     if turn.consumed:
         session.executemany(_TAKE, [(item_id, key) for item_id in turn.consumed])
+    if turn.pruned:
+        session.executemany(_PRUNE, [(key, generation, seq) for seq in turn.pruned])
+        execute(_NOTE_PRUNED, (len(turn.pruned), key, generation))
     for row, effect in turn.entries:
         if effect is not None:
             break
