@@ -1,6 +1,8 @@
 """perdure: ordinary async Python that survives crashes, restarts, deploys and moves between machines."""
 
+from perdure.admin.views import DeadLetterView as DeadLetterView
 from perdure.admin.views import HistoryEntry as HistoryEntry
+from perdure.admin.views import PublishedView as PublishedView
 from perdure.admin.views import RunView as RunView
 from perdure.authoring.event import event as event
 from perdure.authoring.options import FailedAttempt as FailedAttempt
@@ -24,8 +26,11 @@ from perdure.errors import Diverged as Diverged
 from perdure.errors import EngineNotOpen as EngineNotOpen
 from perdure.errors import Forbidden as Forbidden
 from perdure.errors import InboxFull as InboxFull
+from perdure.errors import LetterNotFound as LetterNotFound
+from perdure.errors import MatchFailed as MatchFailed
 from perdure.errors import NameClash as NameClash
 from perdure.errors import NonRetryable as NonRetryable
+from perdure.errors import NoReply as NoReply
 from perdure.errors import NotStorable as NotStorable
 from perdure.errors import PerdureError as PerdureError
 from perdure.errors import RetryAfter as RetryAfter
@@ -43,6 +48,10 @@ from perdure.errors import StoreUnusable as StoreUnusable
 from perdure.errors import UnknownWorkflow as UnknownWorkflow
 from perdure.errors import UnstorableType as UnstorableType
 from perdure.kernel.codec import storable as storable
+from perdure.kernel.messages import publish as publish
+from perdure.kernel.messages import receive_many as receive_many
+from perdure.kernel.messages import reply as reply
+from perdure.kernel.messages import wait_for_run as wait_for_run
 from perdure.kernel.verbs import ChildHandle as ChildHandle
 from perdure.kernel.verbs import cancel as cancel
 from perdure.kernel.verbs import info as info

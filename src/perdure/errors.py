@@ -8,7 +8,9 @@
     │   ├── RunFailed       P-004   the run ended with an error (its cause)
     │   ├── RunCancelled    P-005   the run was cancelled
     │   ├── RunParked       P-006   the run is stopped until a person or a deploy resolves it
-    │   └── InboxFull       P-007   too many unread events
+    │   ├── InboxFull       P-007   too many unread events
+    │   ├── NoReply         P-801   the run ended without answering a request
+    │   └── LetterNotFound  P-802   no dead letter has this number
     ├── WorkflowError               raised into workflow code, or about it
     │   ├── Diverged        P-101   the code no longer matches the journal
     │   ├── NotInWorkflow   P-102   a verb was called outside workflow code
@@ -19,7 +21,8 @@
     │   ├── ChildFailed     P-107   a child ended with an error (its cause)
     │   ├── ChildCancelled  P-108   a child was cancelled
     │   ├── StepFailed      P-109   a step failed with an error that cannot be rebuilt here
-    │   └── StepTimeout     P-110   an attempt, or all attempts together, took too long (also a TimeoutError)
+    │   ├── StepTimeout     P-110   an attempt, or all attempts together, took too long (also a TimeoutError)
+    │   └── MatchFailed     P-803   the match function of a receive raised
     ├── EncodingError               values and their encoding
     │   ├── NotStorable     P-210   a value that cannot be stored, with the path to it
     │   ├── NotDecodable    P-211   stored bytes that do not fit the type asked for
@@ -114,6 +117,18 @@ class InboxFull(RunError):
     code = "P-007"
 
 
+class NoReply(RunError):
+    """The run ended without answering the request."""
+
+    code = "P-801"
+
+
+class LetterNotFound(RunError):
+    """No dead letter has this number: it was replayed or removed, or never was."""
+
+    code = "P-802"
+
+
 # -- workflow code ---------------------------------------------------------------------------------------
 
 
@@ -187,6 +202,12 @@ class StepTimeout(WorkflowError, TimeoutError):
     """An attempt, or all attempts of a step together, took longer than allowed."""
 
     code = "P-110"
+
+
+class MatchFailed(WorkflowError):
+    """The `match` function of a receive raised; the run is parked and the event kept."""
+
+    code = "P-803"
 
 
 class NonRetryable(PerdureError):

@@ -20,13 +20,13 @@ from perdure.authoring.registry import Registry
 from perdure.engine.clock import Clock
 from perdure.engine.coordinator import Coordinator
 from perdure.engine.outages import Outages
-from perdure.engine.resident import Inbox, Resident
+from perdure.engine.resident import Inbox, Resident, as_judged
 from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
 from perdure.engine.turns import TurnBuilder, input_digest, started_record
 from perdure.errors import CorruptRecord, PerdureError, StoreError, describe
-from perdure.kernel.commands import CancelStep, Command, Log, Mark, RunStep, SendItem, StartChild, Warn
+from perdure.kernel.commands import CancelStep, Command, Effect, Log, Mark, RunStep, SendItem, StartChild, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.loop import batch
@@ -69,12 +69,18 @@ class Errands:
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
+        #: Whether a published event may not have reached everybody yet.
+        self.spread = False
         #: Runs stored as this worker's that may not be in its memory.
         self.adopt: set[str] = set()
         #: Runs whose inbox may have been told of before they were in memory.
         self.reread: set[RunKey] = set()
 
     def claim(self) -> None:
+        self.wake.set()
+
+    def spread_published(self) -> None:
+        self.spread = True
         self.wake.set()
 
     def adopt_run(self, run_id: str) -> None:
@@ -381,6 +387,10 @@ class Worker:
             self.deliver(delivery)
         if resident.hooks:
             call_retry_hooks(resident)
+        if committed.more:
+            self.errands.spread_published()
+        if committed.replied:
+            self._finished(resident.id, None)  # whoever asked looks again
         if turn.continued is not None:
             self._continue(resident, turn.continued)
         elif turn.status.terminal:
@@ -422,7 +432,7 @@ class Worker:
                     self._steps.cancel(resident, location)
                 case Log() | Warn():
                     self._say(resident, [command])
-                case StartChild() | SendItem() | Mark():
+                case StartChild() | SendItem() | Effect() | Mark():
                     raise AssertionError("effects belong to the turn")
 
     def _say(self, resident: Resident, commands: Sequence[Command]) -> None:
@@ -440,14 +450,14 @@ class Worker:
         deadline = run.pending.next_deadline()
         if deadline is None and resident.attempts and not (resident.written or resident.outcomes):
             inbox = resident.inbox
-            if not inbox.others and not inbox.events:  # the common case: steps run, nothing else is going on
+            if not inbox.others and not inbox.has_events:  # the common case: steps run, nothing else is going on
                 self._deadlines.set(resident.key, None)
                 return
         now = self._clock.now()
         more = (
             resident.written or resident.outcomes or resident.inbox.others or (deadline is not None and deadline <= now)
         )
-        if more or resident.inbox.match(run.pending.receives.values()) is not None:
+        if more or resident.inbox.match(run.pending.receives.values(), as_judged) is not None:
             self.coordinator.mark_ready(resident)
             return
         self._deadlines.set(resident.key, deadline)
@@ -514,6 +524,7 @@ class Worker:
     async def _park_until_done(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
         await self._outages.insist(lambda: self._store.park(key, epoch, reason, self._clock.now()))
         self._finished(run_id, None)
+        self.errands.claim()  # what it held may be for another run here
 
     def _give_back(self, release: Release) -> None:
         self._releases.append(release)

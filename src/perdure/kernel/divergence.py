@@ -16,11 +16,16 @@ _KINDS: dict[type[journal.Body], str] = {
     journal.StepFailed: "step",
     journal.TimerFired: "timer",
     journal.EventReceived: "receive",
+    journal.EventsReceived: "receive",
     journal.ChildStarted: "child",
     journal.ChildDone: "child",
     journal.ChildFailed: "child",
     journal.ChildCancelled: "child",
     journal.Sent: "send",
+    journal.Published: "publish",
+    journal.Replied: "reply",
+    journal.RunWatched: "wait_for_run",
+    journal.RunEnded: "wait_for_run",
     journal.PatchChosen: "patch",
 }
 

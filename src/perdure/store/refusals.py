@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.errors import BadArgument, InboxFull, RunFinished, RunNotFound
+from perdure.errors import BadArgument, InboxFull, LetterNotFound, RunFinished, RunNotFound
 from perdure.store.base import CLAIMABLE, Rejected, Turn
 
 
@@ -20,6 +20,13 @@ def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
     return InboxFull(
         f"run {run_id!r} has {pending_max:,} unread events of type {kind!r}, the most it may hold. "
         "The event was refused, not dropped: send it again after the run has read some."
+    )
+
+
+def letter_not_found(letter_id: int) -> LetterNotFound:
+    return LetterNotFound(
+        f"there is no dead letter {letter_id}: it was replayed or removed, or never was; nothing was written. "
+        "See `perdure dead-letters list`."
     )
 
 
