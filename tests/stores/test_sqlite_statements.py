@@ -27,6 +27,7 @@ EXPECTED = {
     "next_spreading": "publications_spreading",
     "waiters": "waits_of_type",
     "free_publications": "publications_free",
+    "acceptable_publications": "publications_free",
     "run_with_room": "waits_with_room",
     "waits_of_run": "PRIMARY KEY (run_key=?)",
     "count_unread": "inbox_of_run",

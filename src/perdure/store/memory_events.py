@@ -48,8 +48,8 @@ class Wait:
     since: int = 0
     #: Shared publications up to this one were given to it, or were not for it.
     shared: int = 0
-    #: Single publications up to this one were offered during this wait.
-    offered: int = 0
+    #: Single publications that it held and handed back, as long as it waits for the same.
+    refused: set[int] = field(default_factory=set[int])
 
 
 class Receiver(Protocol):
@@ -174,31 +174,28 @@ class Book:
         )
         key = min(free, default=None)
         if key is not None:
-            yield self._hold(self.runs[key], published, waiting[key])
+            yield self._hold(self.runs[key], published)
 
-    def _fetch(
-        self, run: Receiver, kind: str, wait: Wait, since: int | None, at: int, skip: frozenset[int] = frozenset()
-    ) -> Iterator[Delivery]:
+    def _fetch(self, run: Receiver, kind: str, wait: Wait, since: int | None, at: int) -> Iterator[Delivery]:
         """Let a run hold single events that nobody else has, as many as it has room for."""
         for published in list(self.publications.values()):
             if self._held(run, kind) >= wait.wanted:
                 return
-            fits = published.type == kind and published.policy.single and published.id not in skip
+            fits = published.type == kind and published.policy.single
             if fits and self._may_hold(run, published, wait, since, at):
-                yield self._hold(run, published, wait)
+                yield self._hold(run, published)
 
     def _may_hold(self, run: Receiver, published: _Publication, wait: Wait, since: int | None, at: int) -> bool:
         return (
             published.holder is None
             and run.status in CLAIMABLE
-            and wait.offered < published.id
+            and published.id not in wait.refused
             and published.is_for(run.key, since, at)
             and self._held(run, published.type) < wait.wanted
         )
 
-    def _hold(self, run: Receiver, published: _Publication, wait: Wait) -> Delivery:
+    def _hold(self, run: Receiver, published: _Publication) -> Delivery:
         published.holder = run.key
-        wait.offered = published.id
         return self._copy(run, published)
 
     def _copy(self, run: Receiver, published: _Publication) -> Delivery:
@@ -230,18 +227,18 @@ class Book:
         `buried`: types of which it may have room for another, because one was no good.
         """
         freed = [published for item_id in returned if (published := self._let_go(run, item_id)) is not None]
-        skip = frozenset(published.id for published in freed)
         if waits is not None:
-            yield from self._settle_waits(run, waits, skip, at, pending_max)
+            yield from self._settle_waits(run, waits, freed, at, pending_max)
         else:
             for kind in buried | {published.type for published in freed}:
                 wait = run.waits.get(kind, Wait())
-                yield from self._fetch(run, kind, wait, wait.since, at, skip)
+                wait.refused |= {published.id for published in freed if published.type == kind}
+                yield from self._fetch(run, kind, wait, wait.since, at)
         for published in freed:
             yield from self._place(published, at, but=run.key)
 
     def _settle_waits(
-        self, run: Receiver, waits: Mapping[str, int], skip: frozenset[int], at: int, pending_max: int
+        self, run: Receiver, waits: Mapping[str, int], freed: Sequence[_Publication], at: int, pending_max: int
     ) -> Iterator[Delivery]:
         """Look for what the run may have, as it waited before and as it waits now."""
         for kind, wait in run.waits.items():
@@ -255,10 +252,11 @@ class Book:
             since = wait.since if wait.wanted else None
             if since is None:
                 wait.since = self.last_publication
-            wait.wanted, wait.offered = wanted, 0
+            # What it hands back in this very turn was judged by what it waits for now; anything older was not.
+            wait.wanted, wait.refused = wanted, {published.id for published in freed if published.type == kind}
             self.waiting.setdefault(kind, {})[run.key] = wait
             yield from self._catch_up(run, kind, wait, since, at, pending_max)
-            yield from self._fetch(run, kind, wait, since, at, skip)
+            yield from self._fetch(run, kind, wait, since, at)
 
     def _let_go(self, run: Receiver, item_id: int) -> _Publication | None:
         """Take an event that the run holds out of its inbox."""

@@ -18,6 +18,7 @@ _WAITS, _SET_WAIT, _FREE, _NOTE_SHARED = (
     SQL["waits_of_run"], SQL["set_wait"], SQL["free_publications"], SQL["note_shared"],
 )  # fmt: skip
 _LAST, _COUNT_HELD, _ROOM = SQL["last_publication"], SQL["count_held"], SQL["run_with_room"]
+_ACCEPTABLE = SQL["acceptable_publications"]
 
 #: Rows of a log read at once.
 _PAGE = 100
@@ -53,7 +54,7 @@ class Wait(NamedTuple):
     held: int = 0
     since: int = 0
     shared: int = 0
-    offered: int = 0
+    refused: int = 0
 
 
 # -- publishing ------------------------------------------------------------------------------------------
@@ -138,24 +139,22 @@ def place(session: Session, published: Publication, at: int, but: RunKey = 0) ->
     return [] if key is None else [_hold(session, key, published)]
 
 
-def _fetch(
-    session: Session, key: RunKey, wait: Wait, since: int | None, at: int, skip: frozenset[int] = frozenset()
-) -> list[Delivery]:
+def _fetch(session: Session, key: RunKey, wait: Wait, since: int | None, at: int) -> list[Delivery]:
     """Let a run hold single events that nobody else has, as many as it has room for."""
     receiver = find_receiver_by_key(session, key)
     if receiver is None or receiver.status not in CLAIMABLE:
         return []
     deliveries: list[Delivery] = []
     room = wait.wanted - session.value(_COUNT_HELD, (key, wait.type))
-    after = wait.offered
+    after = 0
     while room > len(deliveries):
-        page = [Publication._make(values) for values in session.rows(_FREE, (wait.type, 1, after, _PAGE))]
+        page = [Publication._make(values) for values in session.rows(_ACCEPTABLE, (wait.type, after, key, _PAGE))]
         for published in page:
-            if room <= len(deliveries):
-                break
             after = published.id
-            if published.id not in skip and published.is_for(key, since, at):
+            if published.is_for(key, since, at):
                 deliveries.append(_hold(session, key, published))
+                if room <= len(deliveries):
+                    break
         if len(page) < _PAGE:
             break
     return deliveries
@@ -164,8 +163,7 @@ def _fetch(
 def _hold(session: Session, key: RunKey, published: Publication) -> Delivery:
     session.execute(SQL["hold_publication"], (key, published.id))
     delivery = _copy(session, key, published)
-    held = session.value(_COUNT_HELD, (key, published.type))
-    session.execute(SQL["note_offered"], (published.id, held, key, published.type))
+    session.execute(SQL["count_again"], (key, published.type))
     return delivery
 
 
@@ -200,18 +198,26 @@ def settle(
     `buried`: types of which it may have room for another, because one was no good.
     """
     freed = [one for item_id in returned for one in _let_go(session, key, session.rows(SQL["item"], (item_id, key)))]
-    skip = frozenset(published.id for published in freed)
     before = {wait.type: wait for wait in map(Wait._make, session.rows(_WAITS, (key,)))}
     deliveries: list[Delivery] = []
     if waits is not None:
-        deliveries += _settle_waits(session, key, waits, before, skip, at, pending_max)
+        deliveries += _settle_waits(session, key, waits, before, freed, at, pending_max)
     else:
         for kind in (buried | {published.type for published in freed}) & before.keys():
             session.execute(SQL["count_again"], (key, kind))
-            deliveries += _fetch(session, key, before[kind], before[kind].since, at, skip)
+            if _refuse(session, key, kind, freed):
+                session.execute(SQL["note_refusal"], (key, kind))
+            deliveries += _fetch(session, key, before[kind], before[kind].since, at)
     for published in freed:
         deliveries += place(session, published, at, but=key)
     return deliveries
+
+
+def _refuse(session: Session, key: RunKey, kind: str, freed: Sequence[Publication]) -> bool:
+    """Remember what the run handed back. Whether there was anything of this type."""
+    refused = [(key, kind, published.id) for published in freed if published.type == kind]
+    session.executemany(SQL["add_refusal"], refused)
+    return bool(refused)
 
 
 def _settle_waits(
@@ -219,7 +225,7 @@ def _settle_waits(
     key: RunKey,
     waits: Mapping[str, int],
     before: Mapping[str, Wait],
-    skip: frozenset[int],
+    freed: Sequence[Publication],
     at: int,
     pending_max: int,
 ) -> list[Delivery]:
@@ -231,7 +237,11 @@ def _settle_waits(
         wait = before.get(kind, Wait(kind))
         since = wait.since if wait.wanted else None
         held = session.value(_COUNT_HELD, (key, kind)) if last else 0
-        now = Wait(kind, wanted, held, wait.since if wait.wanted or not wanted else last, wait.shared, 0)
+        # What it hands back in this very turn was judged by what it waits for now; anything older was not.
+        if wait.refused:
+            session.execute(SQL["forget_refusals"], (key, kind))
+        refused = int(_refuse(session, key, kind, freed)) if freed and wanted else 0
+        now = Wait(kind, wanted, held, wait.since if wait.wanted or not wanted else last, wait.shared, refused)
         if now != wait:
             session.execute(_SET_WAIT, (key, *now))
         if not last or not (wanted or wait.wanted):
@@ -240,7 +250,7 @@ def _settle_waits(
         # (tests/events/test_published.py).
         deliveries += _catch_up(session, key, kind, _log(session, kind, wait.shared), since, at, pending_max)
         if wanted:
-            deliveries += _fetch(session, key, now, since, at, skip)
+            deliveries += _fetch(session, key, now, since, at)
     return deliveries
 
 

@@ -51,6 +51,7 @@ def end(session: Session, key: RunKey, last: Row, at: int, pending_max: int) -> 
     deliveries = return_held(session, key, at)
     left = [inbox_item(values) for values in session.rows(SQL["items"], (key, _EVERYTHING))]
     session.execute(SQL["forget_waits"], (key,))
+    session.execute(SQL["forget_all_refusals"], (key,))
     if left:
         session.execute(SQL["empty_inbox"], (key,))
     for item in left:

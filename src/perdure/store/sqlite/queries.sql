@@ -129,6 +129,13 @@ SELECT run_key, since, shared FROM waits WHERE type = ? AND wanted > 0 AND run_k
 SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
 WHERE type = ? AND single = ? AND holder IS NULL AND id > ? ORDER BY id LIMIT ?;
 
+-- name: acceptable_publications
+-- The same of single ones, without those that a run handed back.
+SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+WHERE type = ?1 AND single = 1 AND holder IS NULL AND id > ?2
+    AND NOT EXISTS (SELECT 1 FROM refusals WHERE run_key = ?3 AND type = ?1 AND publication = publications.id)
+ORDER BY id LIMIT ?4;
+
 -- name: publication
 -- One that is being handed on.
 SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
@@ -138,7 +145,8 @@ WHERE id = ? AND holder IS NULL;
 -- The oldest run that waits, may have a single publication and has room for it. ?1 type, ?2 publication, ?3 its
 -- delivery, ?4 its newest run, ?5 a run that does not want it.
 SELECT waits.run_key FROM waits CROSS JOIN runs ON runs.key = waits.run_key
-WHERE waits.type = ?1 AND waits.wanted > waits.held AND waits.offered < ?2 AND waits.run_key <> ?5
+WHERE waits.type = ?1 AND waits.wanted > waits.held AND waits.run_key <> ?5
+    AND NOT EXISTS (SELECT 1 FROM refusals WHERE run_key = waits.run_key AND type = ?1 AND publication = ?2)
     AND CASE ?3 WHEN 'after_create' THEN waits.run_key <= ?4 WHEN 'after_wait' THEN waits.since < ?2 ELSE 1 END
     AND runs.status IN ('pending', 'running', 'waiting')
 ORDER BY waits.run_key LIMIT 1;
@@ -153,20 +161,32 @@ DELETE FROM publications WHERE id = ?;
 
 -- name: waits_of_run
 -- What a run has to do with which types.
-SELECT type, wanted, held, since, shared, offered FROM waits WHERE run_key = ?;
+SELECT type, wanted, held, since, shared, refused FROM waits WHERE run_key = ?;
 
 -- name: set_wait
 -- The run waits for a type, or (wanted = 0) no longer.
-INSERT INTO waits (run_key, type, wanted, held, since, shared, offered) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (run_key, type) DO UPDATE SET wanted = ?3, held = ?4, since = ?5, shared = ?6, offered = ?7;
+INSERT INTO waits (run_key, type, wanted, held, since, shared, refused) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (run_key, type) DO UPDATE SET wanted = ?3, held = ?4, since = ?5, shared = ?6, refused = ?7;
 
 -- name: note_shared
 -- The run has had the copies up to this publication.
 UPDATE waits SET shared = ? WHERE run_key = ? AND type = ?;
 
--- name: note_offered
--- The run was offered this single publication, and holds so many now.
-UPDATE waits SET offered = ?, held = ? WHERE run_key = ? AND type = ?;
+-- name: add_refusal
+-- The run does not want this single publication.
+INSERT INTO refusals (run_key, type, publication) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: note_refusal
+-- So that a wait without any costs nothing more.
+UPDATE waits SET refused = 1 WHERE run_key = ? AND type = ?;
+
+-- name: forget_refusals
+-- It waits for something else of this type now.
+DELETE FROM refusals WHERE run_key = ? AND type = ?;
+
+-- name: forget_all_refusals
+-- The run has ended.
+DELETE FROM refusals WHERE run_key = ?;
 
 -- name: count_held
 -- How many single publications of a type a run holds.

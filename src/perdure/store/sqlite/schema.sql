@@ -7,6 +7,7 @@
 --   (one row    ├── inbox        what arrived for a run and no turn has taken yet
 --    per id)    ├── inbox_keys   `dedup` keys seen by a run, kept after the item is taken
 --               ├── waits        which types of events it waits for, and how much it has had of each
+--               ├── refusals     which published events it was offered and does not want
 --               └── watches      who wants to hear of its end
 --   publications                 events for whoever is to have them; publication_keys: repeats are known
 --   dead_letters, replies        events that did not arrive; answers to requests
@@ -146,11 +147,19 @@ CREATE TABLE waits (
     held    INTEGER NOT NULL,                        -- single ones in its inbox
     since   INTEGER NOT NULL,                        -- the newest publication when it began to wait
     shared  INTEGER NOT NULL,                        -- it has had the copies up to this publication
-    offered INTEGER NOT NULL,                        -- single ones up to this were offered in this wait
+    refused INTEGER NOT NULL,                        -- whether there are `refusals`
     PRIMARY KEY (run_key, type)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX waits_of_type ON waits (type, run_key) WHERE wanted > 0;
 CREATE INDEX waits_with_room ON waits (type, run_key) WHERE wanted > held;
+
+-- Single publications that a run held and handed back, as long as it waits for the same.
+CREATE TABLE refusals (
+    run_key     INTEGER NOT NULL,
+    type        TEXT    NOT NULL,
+    publication INTEGER NOT NULL,
+    PRIMARY KEY (run_key, type, publication)
+) STRICT, WITHOUT ROWID;
 
 -- Events that did not reach their run, until somebody replays or removes them.
 CREATE TABLE dead_letters (

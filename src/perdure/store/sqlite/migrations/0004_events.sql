@@ -39,11 +39,18 @@ CREATE TABLE waits (
     held    INTEGER NOT NULL,
     since   INTEGER NOT NULL,
     shared  INTEGER NOT NULL,
-    offered INTEGER NOT NULL,
+    refused INTEGER NOT NULL,
     PRIMARY KEY (run_key, type)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX waits_of_type ON waits (type, run_key) WHERE wanted > 0;
 CREATE INDEX waits_with_room ON waits (type, run_key) WHERE wanted > held;
+
+CREATE TABLE refusals (
+    run_key     INTEGER NOT NULL,
+    type        TEXT    NOT NULL,
+    publication INTEGER NOT NULL,
+    PRIMARY KEY (run_key, type, publication)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE dead_letters (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -79,7 +86,7 @@ CREATE TABLE expired_events (
 ) STRICT, WITHOUT ROWID;
 
 -- Runs that wait for an event at this moment: what for is in their frontier, as 'A' or 'B'.
-INSERT INTO waits (run_key, type, wanted, held, since, shared, offered)
+INSERT INTO waits (run_key, type, wanted, held, since, shared, refused)
 WITH RECURSIVE
     receives (run_key, rest) AS (
         SELECT runs.key, json_extract(operation.value, '$.detail') || ' or '
