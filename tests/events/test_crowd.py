@@ -94,7 +94,7 @@ def one_takes_it(tmp_path: Path, count: int, more: int, point: str, before: bool
     ],
 )
 def test_every_waiting_run_reads_it_once_over_a_kill(tmp_path: Path, point: str, number: int, before: bool) -> None:
-    """CONFORMANCE E6, E5 with SIGKILL: consume=False; killed around the publishing, between two parts, while reading."""
+    """CONFORMANCE E6, E5 with SIGKILL: consume=False; killed around publishing, between two parts, while reading."""
     all_read_it_once(tmp_path, SOME, point, number, before)
 
 
