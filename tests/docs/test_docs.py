@@ -193,7 +193,9 @@ def test_every_public_verb_is_documented() -> None:
 
 def test_decisions_are_short_and_numbered() -> None:
     pages = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-    assert [page.name[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    numbers = [page.name[:4] for page in pages]
+    assert len(set(numbers)) == len(numbers)
+    assert all(number.isdigit() for number in numbers)
     index = (ROOT / "docs" / "decisions" / "README.md").read_text()
     for page in pages:
         assert len(page.read_text().splitlines()) <= 60
