@@ -230,7 +230,7 @@ class Book:
         if waits is not None:
             yield from self._settle_waits(run, waits, freed, at, pending_max)
         else:
-            for kind in buried | {published.type for published in freed}:
+            for kind in sorted(buried | {published.type for published in freed}):
                 wait = run.waits.get(kind, Wait())
                 wait.refused |= {published.id for published in freed if published.type == kind}
                 yield from self._fetch(run, kind, wait, wait.since, at)
@@ -241,22 +241,22 @@ class Book:
         self, run: Receiver, waits: Mapping[str, int], freed: Sequence[_Publication], at: int, pending_max: int
     ) -> Iterator[Delivery]:
         """Look for what the run may have, as it waited before and as it waits now."""
-        for kind, wait in run.waits.items():
-            if wait.wanted:
-                yield from self._catch_up(run, kind, wait, wait.since, at, pending_max)
-            if wait.wanted and not waits.get(kind):
-                wait.wanted = 0
-                del self.waiting[kind][run.key]
-        for kind, wanted in waits.items():
+        for kind in dict.fromkeys([*sorted(run.waits), *waits]):
             wait = run.waits.setdefault(kind, Wait())
+            wanted = waits.get(kind, 0)
             since = wait.since if wait.wanted else None
-            if since is None:
+            if wanted and since is None:
                 wait.since = self.last_publication
             # What it hands back in this very turn was judged by what it waits for now; anything older was not.
-            wait.wanted, wait.refused = wanted, {published.id for published in freed if published.type == kind}
-            self.waiting.setdefault(kind, {})[run.key] = wait
-            yield from self._catch_up(run, kind, wait, since, at, pending_max)
-            yield from self._fetch(run, kind, wait, since, at)
+            wait.refused = {published.id for published in freed if published.type == kind}
+            if wanted or wait.wanted:
+                wait.wanted = wanted
+                yield from self._catch_up(run, kind, wait, since, at, pending_max)
+            if wanted:
+                self.waiting.setdefault(kind, {})[run.key] = wait
+                yield from self._fetch(run, kind, wait, since, at)
+            elif since is not None:
+                del self.waiting[kind][run.key]
 
     def _let_go(self, run: Receiver, item_id: int) -> _Publication | None:
         """Take an event that the run holds out of its inbox."""

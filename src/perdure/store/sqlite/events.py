@@ -203,7 +203,7 @@ def settle(
     if waits is not None:
         deliveries += _settle_waits(session, key, waits, before, freed, at, pending_max)
     else:
-        for kind in (buried | {published.type for published in freed}) & before.keys():
+        for kind in sorted((buried | {published.type for published in freed}) & before.keys()):
             session.execute(SQL["count_again"], (key, kind))
             if _refuse(session, key, kind, freed):
                 session.execute(SQL["note_refusal"], (key, kind))

@@ -78,7 +78,7 @@ def _is_about_events(turn: Turn) -> bool:
 
 def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     """Make one turn durable, all or nothing. The key is apart because a first turn does not know it."""
-    taken: list[int] = []
+    taken: list[int | None] = []
     if turn.consumed or turn.dead:
         taken = [session.value(_UNREAD, (item, key)) for item in (*turn.consumed, *(one.id for one in turn.dead))]
         if None in taken:
@@ -91,7 +91,9 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     execute = session.execute
     if turn.consumed:
         session.executemany(_TAKE, [(item_id, key) for item_id in turn.consumed])
-        session.executemany(_REMOVE_PUBLICATION, [(publication,) for publication in taken if publication > 0])
+        session.executemany(
+            _REMOVE_PUBLICATION, [(publication,) for publication in taken if publication and publication > 0]
+        )
     about_events = moved == _WITH_REMAINS or _is_about_events(turn)
     for row, effect in turn.entries:
         if effect is not None:
