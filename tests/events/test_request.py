@@ -139,6 +139,28 @@ def test_wrong_replies_are_refused_and_the_first_good_one_counts(lives: Lives) -
     run_async(main())
 
 
+@workflow
+async def answers_after_all() -> bool:
+    question = await receive(Question)
+    given_up = asyncio.create_task(reply(question, "too hasty"))
+    await asyncio.sleep(0)  # it was asked for, and is given up in the same turn: nothing has left
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    return await reply(question, "well thought out")
+
+
+def test_a_reply_that_was_given_up_can_be_given_again(lives: Lives) -> None:
+    """CONFORMANCE E4 in spirit: what is cancelled before it left leaves no trace, and nobody is left hanging."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            run = await engine.start(answers_after_all(), id="run")
+            assert await run.request(Question("x"), timeout=10) == "well thought out"
+            assert await run.result() is True
+
+    run_async(main())
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after the commit"])
 def test_a_reply_survives_a_crash_of_the_run(lives: Lives, before: bool) -> None:
     """CONFORMANCE E10: the worker dies around each record; asking again with the key finds the one answer."""

@@ -306,8 +306,10 @@ def test_a_turn_that_takes_an_event_twice_is_recognised(world: World) -> None:
     world.run(check)
 
 
-def test_runs_that_waited_before_the_migration_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An existing file: what its runs wait for is in their frontiers."""
+def test_an_existing_file_finds_its_waiting_runs_and_unread_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its runs wait for is in their frontiers; what ended ones left unread becomes dead letters."""
     path = str(tmp_path / "old.db")
     prepare_file(path)
     with monkeypatch.context() as patched:
@@ -325,11 +327,20 @@ def test_runs_that_waited_before_the_migration_are_found(tmp_path: Path, monkeyp
             " VALUES (?, 1, 'w', '1', 'waiting', 1, 0, 2, 1, 1, 0, x'00', 0, ?)",
             (run_id, shown),
         )
+    old.execute("UPDATE runs SET status = 'completed', finished_at = 7 WHERE id = 'none'")
+    for number, kind in ((2, "event"), (3, "cancel")):
+        old.execute(
+            "INSERT INTO inbox VALUES (?, (SELECT key FROM runs WHERE id = 'none'), ?, 'left', x'7b7d', 5, 0)",
+            (number, kind),
+        )
     old.close()
 
     async def main() -> None:
         store = SQLiteStore(path)
         await store.open()
+        (letter,) = await store.letters(None, 10)
+        assert (letter.type, letter.target, letter.target_status, letter.died_at) == ("left", "none", "completed", 7)
+        assert list(await store.inbox((await row_of(store, "none")).key, 10)) == []
         for kind in ("ping", "pong", "other"):
             await store.publish(published(kind), 10)
         row = await row_of(store, "waits")

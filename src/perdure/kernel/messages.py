@@ -90,7 +90,13 @@ async def reply(event: Any, value: Any, *, name: str = "reply") -> bool:
     request = run.take_request(event)
     if not request:
         return False
-    await run.ask_reply(request, data, name, caller_site())
+    try:
+        await run.ask_reply(request, data, name, caller_site())
+    except BaseException:
+        # Cancelled before it left: whoever asked still waits, and the code may answer again. If it did leave, the
+        # second answer is ignored.
+        run.note_request(event, request)
+        raise
     return True
 
 

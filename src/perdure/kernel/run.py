@@ -403,6 +403,9 @@ class Run:
     def take_request(self, event: Any) -> str:
         return answers.take_request(self.requests, event)
 
+    def note_request(self, event: Any, request: str) -> None:
+        answers.note_request(self.requests, event, request)
+
     def cancel_child(self, child: ChildOperation, site: str, *, wanted: bool = False) -> None:
         """Ask a child to cancel. Unless `wanted`, nobody waits for its end any more."""
         if child.settled or child.detached:

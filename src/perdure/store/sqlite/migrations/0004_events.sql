@@ -103,4 +103,12 @@ WITH RECURSIVE
 SELECT run_key, substr(name, 2, length(name) - 2), count(*), 0, 0, 0, 0
 FROM names WHERE name <> '' GROUP BY 1, 2;
 
+-- Unread events of runs that have ended, which were left in their inboxes so far.
+INSERT INTO dead_letters (type, data, policy, target, target_status, sent_at, died_at, reason)
+SELECT inbox.type, inbox.data, '', runs.id, runs.status, inbox.sent_at, runs.finished_at,
+    'the run ended before reading it'
+FROM inbox CROSS JOIN runs ON runs.key = inbox.run_key
+WHERE runs.finished_at IS NOT NULL AND inbox.kind = 'event' ORDER BY inbox.id;
+DELETE FROM inbox WHERE run_key IN (SELECT key FROM runs WHERE finished_at IS NOT NULL);
+
 PRAGMA user_version = 4;
