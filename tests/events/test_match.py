@@ -95,6 +95,7 @@ async def count_questions() -> int:
 
     found = await receive(Tick, match=even)
     await rest()
+    await receive(Open)
     return found.number
 
 
@@ -112,8 +113,12 @@ def test_match_is_asked_once_about_each_event_and_never_on_replay(lives: Lives) 
         run = await engine.start(count_questions(), id="run")
         for number in (1, 3, 4):
             await run.send(Tick(number))
-        assert await run.result() == 4
+        await waiting_for(engine, Open, "run")
         await lives.crash(engine)
+        assert ASKED == [1, 3, 4]
+        async with lives.engine() as engine:
+            await engine.send("run", Open())
+            assert await engine.result("run") == 4  # replayed from its journal by another worker
         assert ASKED == [1, 3, 4]
 
     run_async(main())
