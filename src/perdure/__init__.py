@@ -1,7 +1,9 @@
 """perdure: ordinary async Python that survives crashes, restarts, deploys and moves between machines."""
 
 from perdure.admin.check import Checked as Checked
+from perdure.admin.views import DeadLetterView as DeadLetterView
 from perdure.admin.views import HistoryEntry as HistoryEntry
+from perdure.admin.views import PublishedView as PublishedView
 from perdure.admin.views import RunView as RunView
 from perdure.admin.why import Reason as Reason
 from perdure.authoring.event import event as event
@@ -34,9 +36,12 @@ from perdure.errors import ExportUnusable as ExportUnusable
 from perdure.errors import Forbidden as Forbidden
 from perdure.errors import InboxFull as InboxFull
 from perdure.errors import JoinFailed as JoinFailed
+from perdure.errors import LetterNotFound as LetterNotFound
+from perdure.errors import MatchFailed as MatchFailed
 from perdure.errors import NameClash as NameClash
 from perdure.errors import NoNextState as NoNextState
 from perdure.errors import NonRetryable as NonRetryable
+from perdure.errors import NoReply as NoReply
 from perdure.errors import NotStorable as NotStorable
 from perdure.errors import PerdureError as PerdureError
 from perdure.errors import RaceFailed as RaceFailed
@@ -65,6 +70,10 @@ from perdure.kernel.compose import attempt as attempt
 from perdure.kernel.compose import join as join
 from perdure.kernel.compose import race as race
 from perdure.kernel.iterations import Break as Break
+from perdure.kernel.messages import publish as publish
+from perdure.kernel.messages import receive_many as receive_many
+from perdure.kernel.messages import reply as reply
+from perdure.kernel.messages import wait_for_run as wait_for_run
 from perdure.kernel.saga import Saga as Saga
 from perdure.kernel.saga import saga as saga
 from perdure.kernel.verbs import ChildHandle as ChildHandle

@@ -10,7 +10,9 @@
     │   ├── RunParked       P-006   the run is stopped until a person or a deploy resolves it
     │   ├── InboxFull       P-007   too many unread events
     │   ├── ActionRefused   P-701   resume, fork, delete... makes no sense for this run now; says why
-    │   └── UnknownLocation P-702   no record of the run is at this location; near ones are named
+    │   ├── UnknownLocation P-702   no record of the run is at this location; near ones are named
+    │   ├── NoReply         P-801   the run ended without answering a request
+    │   └── LetterNotFound  P-802   no dead letter has this number
     ├── WorkflowError               raised into workflow code, or about it
     │   ├── Diverged        P-101   the code no longer matches the journal
     │   ├── NotInWorkflow   P-102   a verb was called outside workflow code
@@ -21,7 +23,8 @@
     │   ├── ChildFailed     P-107   a child ended with an error (its cause)
     │   ├── ChildCancelled  P-108   a child was cancelled
     │   ├── StepFailed      P-109   a step failed with an error that cannot be rebuilt here
-    │   └── StepTimeout     P-110   an attempt, or all attempts together, took too long (also a TimeoutError)
+    │   ├── StepTimeout     P-110   an attempt, or all attempts together, took too long (also a TimeoutError)
+    │   └── MatchFailed     P-803   the match function of a receive raised
     ├── CompositionError            raised by race, join, loop and saga into workflow code
     │   ├── JoinFailed      P-601   branches of a join failed: a group of their errors
     │   ├── RaceFailed      P-602   every branch of a race for the first success failed: a group
@@ -144,6 +147,18 @@ class UnknownLocation(RunError):
     code = "P-702"
 
 
+class NoReply(RunError):
+    """The run ended without answering the request."""
+
+    code = "P-801"
+
+
+class LetterNotFound(RunError):
+    """No dead letter has this number: it was replayed or removed, or never was."""
+
+    code = "P-802"
+
+
 # -- workflow code ---------------------------------------------------------------------------------------
 
 
@@ -217,6 +232,12 @@ class StepTimeout(WorkflowError, TimeoutError):
     """An attempt, or all attempts of a step together, took longer than allowed."""
 
     code = "P-110"
+
+
+class MatchFailed(WorkflowError):
+    """The `match` function of a receive raised; the run is parked and the event kept."""
+
+    code = "P-803"
 
 
 class NonRetryable(PerdureError):

@@ -64,6 +64,19 @@ TURN_RECORDS_MAX: Final = 1_000
 #: none of them.
 LOOP_ITERATIONS_KEPT: Final = 10
 
+# -- events ----------------------------------------------------------------------------------------------
+
+#: Events of one `receive_many`: they share one record, which is read and replayed whole.
+RECEIVE_MANY_MAX: Final = 1_000
+
+#: Runs that get a published event in one transaction. A few milliseconds, so that other commits wait no longer.
+SPREAD_RUNS_MAX: Final = 500
+
+#: Rows that one round of tidying removes, for the same reason.
+TIDY_ROWS_MAX: Final = 1_000
+#: How often events are looked through for what has expired. Readers look at the clock themselves.
+TIDY_SECONDS: Final = 5.0
+
 # -- journals --------------------------------------------------------------------------------------------
 
 #: One warning when a journal passes this: time for `continue_as`.
@@ -103,6 +116,8 @@ STEP_THREADS_DEFAULT: Final = 32
 RECOVERIES_MAX_DEFAULT: Final = 10
 #: Unread events of one type per run; one more is refused with an error.
 PENDING_EVENTS_MAX_DEFAULT: Final = 10_000
+#: A published event that nobody took is kept for a week: over any weekend, short enough to stay small.
+EVENT_RETENTION_SECONDS_DEFAULT: Final = 7 * 86_400.0
 #: What a cancelled run may take to clean up.
 CANCEL_GRACE_SECONDS_DEFAULT: Final = 300.0
 #: What `close` gives running steps to finish.

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from perdure import Engine
+from support.lives import run_async, until
+from support.processes import Process
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: What each prints, in this order.
@@ -48,6 +52,7 @@ PRINTS = {
         "three: charged 59.97",
         "pruned: 1",
     ],
+    "human_in_the_loop.py": ["may I look up a train ticket?", "doing: look up a train ticket", "left out pay for"],
     "orders.py": ["charging 19.99 for o-1", "shipping o-1", "order-1 is waiting at orders.py:"],
 }
 
@@ -136,6 +141,53 @@ def test_the_order_is_undone_once_over_a_kill(tmp_path: Path, until: str) -> Non
     assert set(happened) == set(everything)
     assert len(happened) <= len(everything) + 1
     assert again[-2].startswith("putting back")
+
+
+#: For each example: the line at which its first process is killed, and what the next one prints.
+KILLED = {
+    "approval": ("to boss: please decide about expense-1", ["paid 42.00 for expense-1"]),
+    "subscription": (
+        "billing ann for month 2",
+        ["billing ann for month 3", "billing ann for month 4", "4"],
+    ),
+    "human_in_the_loop": (
+        "doing: look up a ticket",
+        ["may I pay for a ticket?", "['did look up a ticket', 'left out pay for a ticket']"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(KILLED))
+def test_an_example_goes_on_after_a_kill_in_the_middle(name: str, tmp_path: Path) -> None:
+    """R1 with SIGKILL: recorded steps do not run again, what was waited for still is."""
+    last, expected = KILLED[name]
+    database = tmp_path / "example.db"
+    with Process("cli.example_lives:begin", name, str(database)) as first:
+        while (line := first.line()) != last:
+            assert line, "the example ended before it was killed"
+        _wait_until_recorded(database, name)
+        first.kill()
+    with Process("cli.example_lives:finish", name, str(database)) as second:
+        printed: list[str] = []
+        while line := second.line():
+            printed.append(line)
+        assert second.wait() == 0
+    assert printed == expected
+
+
+def _wait_until_recorded(database: Path, name: str) -> None:
+    """Until the step that printed the last line is durable: from then on it must not run again."""
+    records = {"approval": 2, "subscription": 4, "human_in_the_loop": 4}[name]
+
+    async def main() -> None:
+        async with Engine(database, worker=False) as engine:
+
+            async def recorded() -> bool:
+                return (await engine.status("run")).records >= records
+
+            await until(recorded)
+
+    run_async(main())
 
 
 def test_every_example_is_tested_and_explains_itself() -> None:

@@ -24,6 +24,19 @@ EXPECTED = {
     "list_ended": "runs_ended",
     "list_children": "runs_children",
     "count_ended": "runs_ended",
+    "next_spreading": "publications_spreading",
+    "waiters": "waits_of_type",
+    "free_publications": "publications_free",
+    "acceptable_publications": "publications_free",
+    "run_with_room": "waits_with_room",
+    "waits_of_run": "PRIMARY KEY (run_key=?)",
+    "count_unread": "inbox_of_run",
+    "count_held": "inbox_of_run",
+    "held_items": "inbox_of_run",
+    "late_items": "inbox_expiring",
+    "late_publications": "publications_expiring",
+    "old_publications": "publications_by_age",
+    "watchers": "PRIMARY KEY (target_key=?)",
     "list_by_prefix": "sqlite_autoindex_runs_1",
 }
 
@@ -31,7 +44,7 @@ EXPECTED = {
 @pytest.fixture
 def connection() -> apsw.Connection:
     made = apsw.Connection(":memory:")
-    for migration in MIGRATIONS:
+    for _, migration in MIGRATIONS:
         made.execute(migration)
     return made
 

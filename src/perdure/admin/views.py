@@ -12,7 +12,7 @@ from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record, Row, from_row
 from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.limits import NEVER
-from perdure.store.base import RunRow, Status
+from perdure.store.base import DeadLetter, Publication, RunRow, Status
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _any = codec_for(Any)
@@ -128,3 +128,57 @@ def history_entry(row: Row) -> HistoryEntry:
     """Raises `CorruptRecord` for a damaged row."""
     record = from_row(row)
     return HistoryEntry(row.seq, moment(row.at), row.kind, row.location, msgspec.json.decode(row.data), record)
+
+
+class PublishedView(msgspec.Struct, frozen=True):
+    """A published event that somebody may still get. `data` is its fields as plain JSON values."""
+
+    id: int
+    type: str
+    data: Any
+    published_at: datetime
+    expires_at: datetime | None
+    delivery: str
+    consume: bool
+    #: The run that is about to take it, if only one gets it.
+    holder: str | None
+
+
+def published_view(published: Publication) -> PublishedView:
+    return PublishedView(
+        id=published.id,
+        type=published.type,
+        data=msgspec.json.decode(published.data),
+        published_at=moment(published.published_at),
+        expires_at=moment(published.expires_at) if published.expires_at is not None else None,
+        delivery=published.policy.delivery,
+        consume=published.policy.consume,
+        holder=published.holder,
+    )
+
+
+class DeadLetterView(msgspec.Struct, frozen=True):
+    """An event that did not reach its run. `data` is its fields as plain JSON values."""
+
+    id: int
+    type: str
+    data: Any
+    #: The run it was for, and how that run stood at the time.
+    target: str
+    target_status: Status
+    sent_at: datetime
+    died_at: datetime
+    reason: str
+
+
+def letter_view(letter: DeadLetter) -> DeadLetterView:
+    return DeadLetterView(
+        id=letter.id,
+        type=letter.type,
+        data=msgspec.json.decode(letter.data),
+        target=letter.target,
+        target_status=letter.target_status,
+        sent_at=moment(letter.sent_at),
+        died_at=moment(letter.died_at),
+        reason=letter.reason,
+    )

@@ -15,6 +15,7 @@ from perdure.cli.command import app_option, durable, json_option, read_argument,
 from perdure.cli.session import session
 from perdure.cli.text import identity
 from perdure.errors import BadArgument, TooLarge
+from perdure.kernel.definitions import DEFAULT_POLICY
 
 
 @click.command()
@@ -36,12 +37,14 @@ async def send(
 ) -> None:
     """Send an event to a run: durable when this returns, and a worker in another process wakes at once.
 
-    Without --app the data is sent as it is, and checked when the run receives it.
+    Without --app the data is sent as it is, and checked when the run receives it; it does not expire, and becomes a
+    dead letter if it cannot be delivered.
     """
     import_apps(apps)
     raw = checked_event(event_name, read_argument(data), known=bool(apps))
     async with session(store) as opened:
-        await opened.send_raw(run_id, event_name, raw, key)
+        spec = registry.event(event_name)
+        await opened.send_raw(run_id, event_name, raw, key, spec.policy if spec is not None else DEFAULT_POLICY)
     if as_json:
         output.print_json({"id": run_id, "event": event_name, "sent": True})
     else:

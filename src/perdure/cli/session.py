@@ -17,6 +17,7 @@ from perdure.admin.views import HistoryEntry, history_entry
 from perdure.engine.engine import Engine
 from perdure.errors import RunNotFound, StoreUnusable
 from perdure.kernel import journal
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.store import open_store
 from perdure.store.base import InboxItem, RunRow, Status, Store, WorkerInfo
 from perdure.store.memory import MemoryStore
@@ -69,9 +70,18 @@ class Session:
         """Remove old runs, or only count them; tells how many as it goes."""
         return self.engine._people().prune(older_than, statuses, workflow, dry_run=dry_run)
 
-    async def send_raw(self, run_id: str, event_name: str, data: bytes, key: str | None) -> None:
+    async def send_raw(
+        self, run_id: str, event_name: str, data: bytes, key: str | None, policy: EventPolicy = DEFAULT_POLICY
+    ) -> None:
         """Send an event given as JSON. Durable when this returns."""
-        await self.engine._checked().send_raw(run_id, event_name, data, key)
+        await self.engine._checked().send_raw(run_id, event_name, data, key, policy)
+
+    async def publish_raw(self, event_name: str, data: bytes, key: str | None, policy: EventPolicy) -> None:
+        """Publish an event given as JSON. Durable when this returns."""
+        await self.engine._events().publish_raw(event_name, data, key, policy)
+
+    async def expired_events(self) -> Mapping[str, int]:
+        return await self._store.expired_events()
 
     async def raw_result(self, run_id: str, timeout: float | None) -> Any:
         """Wait for the end, and give the result as its JSON values, whatever class it was."""

@@ -27,7 +27,7 @@ from perdure.errors import (
     StoreError,
 )
 from perdure.kernel import journal
-from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, WorkflowSpec
 from perdure.kernel.faults import decode_error
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.verbs import check_key, check_reason, check_run_id, event_spec
@@ -50,7 +50,7 @@ OnConflict = Literal["return", "raise"]
 logger = logging.getLogger("perdure.client")
 
 #: How often a caller waiting for a run of another process looks, when no hint comes.
-_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25
 
 
 class Client:
@@ -124,12 +124,16 @@ class Client:
         """Durable when this returns. Raises `RunNotFound`, `RunFinished`, `InboxFull`."""
         spec = event_spec(type(event))
         data = spec.codec.encode(event, f"the event {spec.name!r}")
-        await self.send_raw(run_id, spec.name, data, key)
+        await self.send_raw(run_id, spec.name, data, key, spec.policy)
 
-    async def send_raw(self, run_id: str, type_name: str, data: bytes, key: str | None) -> None:
+    async def send_raw(
+        self, run_id: str, type_name: str, data: bytes, key: str | None, policy: EventPolicy = DEFAULT_POLICY
+    ) -> None:
         check_run_id(run_id, allow_children=True)
         check_key(key)
-        item = NewItem(kind=ItemKind.EVENT, type=type_name, data=data, sent_at=self._clock.now(), dedup=key)
+        item = NewItem(
+            kind=ItemKind.EVENT, type=type_name, data=data, sent_at=self._clock.now(), dedup=key, policy=policy
+        )
         appended = await self._store.append(run_id, item, self._settings.max_pending_events)
         if appended.delivery is not None and self._worker is not None:
             self._worker.deliver(appended.delivery)
@@ -194,7 +198,7 @@ class Client:
                     return from_row(rows[-1])
                 if row.status is Status.PARKED:
                     raise RunParked(f"run {run_id!r} is parked: {row.reason}")
-                await asyncio.wait({signal}, timeout=self._clock.poll(_LOOK_SECONDS))
+                await asyncio.wait({signal}, timeout=self._clock.poll(LOOK_SECONDS))
                 if signal.done():
                     signal.result()  # raises if somebody knows that the end will never come
             finally:

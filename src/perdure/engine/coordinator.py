@@ -7,7 +7,7 @@ so no check can go stale before the act that depends on it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from perdure.engine.resident import Added, Resident
@@ -62,6 +62,12 @@ class Coordinator:
         if added is Added.NOW:
             self.mark_ready(resident)
         return added is not Added.GAP
+
+    def reread(self, key: RunKey, items: Sequence[InboxItem]) -> None:
+        """The whole inbox of a run was read from the store."""
+        resident = self._residents.get(key)
+        if resident is not None and resident.inbox.add_all(items):
+            self.mark_ready(resident)
 
     def take_ready(self, limit: int) -> list[Resident]:
         """Runs with something to do, in the order they became ready."""

@@ -16,12 +16,13 @@ from typing import Any, Generic, TypeVar
 
 from perdure import limits
 from perdure.admin.check import Checked
-from perdure.admin.views import HistoryEntry, RunView
+from perdure.admin.views import DeadLetterView, HistoryEntry, PublishedView, RunView
 from perdure.admin.why import Reason
 from perdure.authoring.registry import registry
 from perdure.authoring.workflow import Invocation
 from perdure.engine.client import Client, OnConflict
 from perdure.engine.clock import Clock, Timekeeper, timekeeper
+from perdure.engine.events import EventClient
 from perdure.engine.lifecycle import Lifecycle
 from perdure.engine.outages import Outages
 from perdure.engine.recovery import Recovery
@@ -65,6 +66,10 @@ class RunHandle(Generic[R]):
 
     async def send(self, event: Any, *, key: str | None = None) -> None:
         await self._engine.send(self.id, event, key=key)
+
+    async def request(self, event: Any, *, timeout: Duration | None = None, key: str | None = None) -> Any:
+        """Send an event and wait for the workflow's `reply`; see `Engine.request`."""
+        return await self._engine.request(self.id, event, timeout=timeout, key=key)
 
     async def cancel(self, reason: str = "") -> bool:
         return await self._engine.cancel(self.id, reason)
@@ -230,6 +235,10 @@ class Engine:
         self._check_loop()
         return client  # not reached: one of the checks above has raised
 
+    def _events(self) -> EventClient:
+        client = self._checked()
+        return EventClient(client, self._store, self.settings, self._clock, self._rng, self._signals, self._worker)
+
     def _check_loop(self) -> None:
         try:
             loop = asyncio.get_running_loop()
@@ -287,6 +296,54 @@ class Engine:
         Raises `RunNotFound`, `RunFinished`, `InboxFull`.
         """
         await self._checked().send(run_id, event, key)
+
+    async def publish(self, event: Any, *, key: str | None = None) -> None:
+        """Publish an event: durable when this returns. The same `key` twice counts once.
+
+        Who gets it is said by its class: `@event(delivery=, consume=, expires=)`.
+        """
+        await self._events().publish(event, key)
+
+    async def request(self, run_id: str, event: Any, *, timeout: Duration | None = None, key: str | None = None) -> Any:
+        """Send an event to a run and wait for what its workflow answers with `reply(event, value)`.
+
+        Raises `RunNotFound`, `RunFinished`, `InboxFull`; `NoReply` if the run ends without answering, `RunParked`,
+        `TimeoutError`. Asking again with the same `key` is the same request: its answer is found also after a crash.
+        """
+        client = self._events()
+        seconds = None if timeout is None else positive_seconds_of(timeout, "the timeout of request")
+        return await client.request(run_id, event, seconds, key)
+
+    async def published(
+        self,
+        *,
+        type: str | None = None,  # noqa: A002
+        limit: int = limits.PAGE_SIZE_DEFAULT,
+        after: int = 0,
+    ) -> list[PublishedView]:
+        """Published events that somebody may still get, oldest first. `after` pages on."""
+        return await self._events().published(type, limit, after)
+
+    async def dead_letters(
+        self,
+        *,
+        type: str | None = None,  # noqa: A002
+        limit: int = limits.PAGE_SIZE_DEFAULT,
+        after: int = 0,
+    ) -> list[DeadLetterView]:
+        """Events that did not reach their run, oldest first. `after` pages on: the number of the last one seen."""
+        return await self._events().letters(type, limit, after)
+
+    async def replay_dead_letter(self, letter_id: int, run_id: str | None = None) -> None:
+        """Send a dead letter to a run, which wakes if it waits, or publish it to all. It is then no longer one.
+
+        Raises `LetterNotFound`, `RunNotFound`, `RunFinished`, `InboxFull`; then it stays as it is.
+        """
+        await self._events().replay(letter_id, run_id)
+
+    async def remove_dead_letters(self, *letter_ids: int) -> int:
+        """Forget dead letters. Returns how many there were."""
+        return await self._events().remove(letter_ids)
 
     async def cancel(self, run_id: str, reason: str = "") -> bool:
         """Ask a run to cancel: `CancelledError` is raised in its code, which may clean up with steps.

@@ -34,6 +34,7 @@ class Recovery:
         self._errands = worker.errands
         self._outages = Outages(logger)
         self._reap_at = 0.0
+        self._tidy_at = 0.0
         #: A call of the last sweep was not answered: a claim among them may have taken runs without our knowing.
         self._unsure = False
 
@@ -71,6 +72,10 @@ class Recovery:
             now = self._clock.now()
             await self._store.renew(self._worker.id, now)
             await self._store.reap(self._worker.id, now)
+            await self._tidy_events(now)
+            self._errands.spread = True
+        if self._errands.spread:
+            await self._spread()
         await self._run_errands()
         if self._unsure:
             held = await self._store.held(self._worker.id)
@@ -86,12 +91,33 @@ class Recovery:
         for key in news.ended:
             self._worker.ended(key)
 
+    async def _spread(self) -> None:
+        """Go on with giving published events to all who wait, a part at a time; also what others left unfinished."""
+        self._errands.spread = False
+        spread = await self._store.spread(self._clock.now(), limits.SPREAD_RUNS_MAX, self._settings.max_pending_events)
+        for delivery in spread.deliveries:
+            self._worker.deliver(delivery)
+        if spread.more:
+            self._errands.spread_published()
+
+    async def _tidy_events(self, now: int) -> None:
+        """Remove events that were kept long enough, a part at a time."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._tidy_at:
+            return
+        before = now - round(self._settings.event_retention * 1_000_000)
+        removed = await self._store.tidy_events(now, before, limits.TIDY_ROWS_MAX)
+        # A full part: there is probably more, and others may use the store meanwhile.
+        more = removed >= limits.TIDY_ROWS_MAX
+        self._tidy_at = loop.time() + (0.0 if more else limits.TIDY_SECONDS)
+        if removed:
+            self._errands.claim()
+
     async def _run_errands(self) -> None:
         coordinator = self._worker.coordinator
         while self._errands.reread:
             key = self._errands.reread.pop()
-            for item in await self._store.inbox(key, self._settings.max_pending_events):
-                coordinator.deliver(key, item)
+            coordinator.reread(key, await self._store.inbox(key, limits.NEVER))
         while self._errands.adopt:
             run_id = next(iter(self._errands.adopt))
             row = await self._store.get(run_id)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -13,10 +15,14 @@ from perdure.kernel.commands import Command
 from perdure.kernel.journal import Body, Record
 from perdure.kernel.operation import ReceiveOperation, StepOperation
 from perdure.kernel.run import Run
-from perdure.store.base import InboxItem, ItemKind, ParentLink, RunKey, Status, Turn
+from perdure.store.base import DeadItem, InboxItem, ItemKind, ParentLink, RunKey, Status, Turn
 
 if TYPE_CHECKING:
     from perdure.engine.steps import Attempt
+
+
+Judge: TypeAlias = Callable[[ReceiveOperation, InboxItem], bool]
+"""Says whether a receive with a `match` takes an event."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -36,18 +42,22 @@ class Added(Enum):
 
 
 class Inbox:
-    """Unread items of a run, events by type, in the order of their arrival.
+    """Unread items of a run, events by type, in the order of their arrival; published ones apart, because they come
+    after those that were sent to the run.
 
     An item may come by several ways: with the answer of the call that stored it, with the worker's news, with a read
     of the store. Each names the one before it, so a repeat and a gap both show
     (tests/lifecycle/test_order_of_senders.py, tests/races/test_several_senders_at_once.py).
     """
 
-    __slots__ = ("events", "last", "others")
+    __slots__ = ("events", "expiring", "last", "others", "published")
 
     def __init__(self, items: Iterable[InboxItem] = (), last: int = 0) -> None:
         self.events: dict[str, deque[InboxItem]] = {}
+        self.published: dict[str, deque[InboxItem]] = {}
         self.others: list[InboxItem] = []  # seldom more than one; an empty deque takes 760 bytes
+        #: How many events here can expire.
+        self.expiring = 0
         #: Everything up to this id has come.
         self.last = 0
         for item in items:
@@ -62,39 +72,90 @@ class Inbox:
         self._put(item)
         return Added.NOW
 
+    def add_all(self, items: Iterable[InboxItem]) -> bool:
+        """The whole inbox as the store has it: what is not among it will not come. Whether something was new."""
+        last = self.last
+        for item in items:
+            if item.id > self.last:
+                self._put(item)
+        return self.last > last
+
     def _put(self, item: InboxItem) -> None:
         self.last = item.id
         if item.kind is ItemKind.EVENT:
-            self.events.setdefault(item.type, deque()).append(item)
+            self._table(item).setdefault(item.type, deque()).append(item)
+            self.expiring += item.expires_at is not None
         else:
             self.others.append(item)
 
-    def match(self, receives: Iterable[ReceiveOperation]) -> tuple[ReceiveOperation, InboxItem] | None:
-        """The oldest receive that something here fits, and the oldest item that fits it."""
-        if not self.events:
-            return None
+    def _table(self, item: InboxItem) -> dict[str, deque[InboxItem]]:
+        return self.published if item.publication else self.events
+
+    @property
+    def has_events(self) -> bool:
+        return bool(self.events or self.published)
+
+    def match(
+        self, receives: Iterable[ReceiveOperation], judge: Judge
+    ) -> tuple[ReceiveOperation, Sequence[InboxItem]] | None:
+        """The oldest receive that something here fits, and the oldest items that fit it."""
         for receive in receives:
-            heads = [self.events[name][0] for name in receive.types.specs if name in self.events]
-            if heads:
-                return receive, min(heads, key=lambda item: item.id)
+            found = list(islice(self._fitting(receive, judge), max(1, receive.wanted)))
+            if len(found) >= max(1, receive.wanted) or receive.time_is_over:
+                return receive, found
         return None
+
+    def _fitting(self, receive: ReceiveOperation, judge: Judge) -> Iterator[InboxItem]:
+        """What a receive takes, in the order in which it gets them."""
+        for table in (self.events, self.published):
+            queues = [table[name] for name in receive.types.specs if name in table]
+            for item in queues[0] if len(queues) == 1 else heapq.merge(*queues, key=lambda item: item.id):
+                if receive.match is None or judge(receive, item):
+                    yield item
+
+    def unwanted(self, receives: Sequence[ReceiveOperation], judge: Judge) -> list[InboxItem]:
+        """Published events that are for one run only, which no receive here takes: other runs should have them."""
+        return [
+            item
+            for name, queue in self.published.items()
+            for item in queue
+            if item.policy.single
+            and not any(name in r.types.specs and (r.match is None or judge(r, item)) for r in receives)
+        ]
+
+    def drop_expired(self, now: int) -> None:
+        """Forget events whose time is over; the store removes and counts them by itself."""
+        for table in (self.events, self.published):
+            for queue in list(table.values()):
+                for item in [item for item in queue if item.expires_at is not None and item.expires_at <= now]:
+                    self.take(item)
 
     def take(self, item: InboxItem) -> None:
         if item.kind is not ItemKind.EVENT:
             self.others.remove(item)
             return
-        queue = self.events[item.type]
-        queue.popleft()
+        table = self._table(item)
+        queue = table[item.type]
+        if queue[0] is item:
+            queue.popleft()
+        else:
+            queue.remove(item)
+        self.expiring -= item.expires_at is not None
         if not queue:
-            del self.events[item.type]
+            del table[item.type]
+
+
+def as_judged(receive: ReceiveOperation, item: InboxItem) -> bool:
+    """What the match of a receive said of an item, without asking it; one that it was not asked about may fit."""
+    return receive.judged is None or receive.judged.get(item.id, True)
 
 
 class Resident:
     """Changed only by the coordinator, the turn builder and the step runner."""
 
     __slots__ = (
-        "attempts", "commands", "epoch", "following", "hooks", "in_flight", "inbox", "is_current", "key", "last",
-        "next_seq", "outcomes", "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status",
+        "attempts", "commands", "dead", "epoch", "following", "hooks", "in_flight", "inbox", "is_current", "key",
+        "last", "next_seq", "outcomes", "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status",
         "saved_state", "saved_status", "saved_wake", "written",
     )  # fmt: skip
 
@@ -119,6 +180,8 @@ class Resident:
         self.commands: list[Command] = []
         #: The one step to start when the turn in flight is durable, if that is all there is to do then.
         self.following: StepOperation | None = None
+        #: Events that this run cannot take, to become dead letters with the turn in the making.
+        self.dead: list[DeadItem] = []
         #: Failed attempts whose `on_retry` hook is to be called when they are durable.
         self.hooks: list[Outcome] = []
         #: The turn being committed. Until it is answered the run gets nothing new.

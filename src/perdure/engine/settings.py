@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     step_threads: int = limits.STEP_THREADS_DEFAULT
     recoveries_max: int = limits.RECOVERIES_MAX_DEFAULT
     max_pending_events: int = limits.PENDING_EVENTS_MAX_DEFAULT
+    event_retention: float = limits.EVENT_RETENTION_SECONDS_DEFAULT
     cancel_grace: float = limits.CANCEL_GRACE_SECONDS_DEFAULT
     shutdown_grace: float = limits.SHUTDOWN_GRACE_SECONDS_DEFAULT
     sweep_interval: float = limits.SWEEP_SECONDS_DEFAULT
@@ -32,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name in ("residents_max", "steps_max", "step_threads", "recoveries_max", "max_pending_events"):
             if getattr(self, name) < 1:
                 raise BadArgument(f"the setting {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution"):
+        for name in ("event_retention", "cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution"):
             if not 0.0 <= getattr(self, name) <= limits.DURATION_SECONDS_MAX:
                 raise BadArgument(
                     f"the setting {name} is a number of seconds, zero or more, not {getattr(self, name)}."

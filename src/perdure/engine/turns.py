@@ -6,12 +6,14 @@ kernel one at a time, and returns what has to become durable before anything it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Raw
 
 from perdure import limits
+from perdure.engine.effects import effect_entry
 from perdure.engine.loops import prunable, save_loops
+from perdure.engine.receiving import next_events, unwanted_events
 from perdure.engine.resident import Outcome as StepOutcome
 from perdure.engine.resident import Resident
 from perdure.engine.settings import Settings
@@ -20,6 +22,7 @@ from perdure.kernel.commands import (
     Command,
     Complete,
     Continue,
+    Effect,
     EndCancelled,
     Fail,
     Log,
@@ -31,7 +34,7 @@ from perdure.kernel.commands import (
 )
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import ABSENT, Body, Record, Row, new_record, to_row
-from perdure.kernel.operation import ChildOperation, SendOperation
+from perdure.kernel.operation import ChildOperation, SendOperation, WatchOperation
 from perdure.store.base import (
     Entry,
     InboxItem,
@@ -68,7 +71,7 @@ class TurnBuilder:
         if (
             len(resident.outcomes) == 1
             and len(pending) == 1
-            and not (inbox.others or inbox.events or resident.commands)
+            and not (inbox.others or inbox.has_events or resident.commands)
         ):
             turn = self._step_after_step(resident, resident.outcomes[0], now)
             if turn is not None:
@@ -80,13 +83,15 @@ class TurnBuilder:
             for record in written:
                 resident.commands += run.deliver(record)
         while run.outcome is None and len(entries) < limits.TURN_RECORDS_MAX:
-            if not (resident.outcomes or inbox.others or inbox.events or pending.timers):
+            if not (resident.outcomes or inbox.others or inbox.events or pending.timers or inbox.published) and (
+                not pending.hurried
+            ):
                 break  # the common end, without looking any closer
             following = self._next(resident, now)
             if following is None:
                 break
-            location, body, item = following
-            if item is not None:
+            location, body, taken = following
+            for item in taken:
                 consumed.append(item.id)
                 resident.inbox.take(item)
             if body is not None:
@@ -129,6 +134,7 @@ class TurnBuilder:
             or resident.saved_state is not None
             or resident.saved_wake is not None
             or run.loops is not None
+            or pending.receives_changed
             or seq == limits.JOURNAL_RECORDS_WARN
         ):
             return self._close_turn(resident, now, entries, [])
@@ -174,7 +180,11 @@ class TurnBuilder:
         custom_status = run.custom_status if run.custom_status != resident.saved_status else None
         encoded_state = run.encoded_state()
         state = encoded_state if encoded_state != resident.saved_state else None
-        if not entries and not consumed and custom_status is None and state is None:
+        waits = self._waits(resident)
+        returned = unwanted_events(resident) if resident.inbox.published and run.outcome is None else ()
+        dead, resident.dead = resident.dead, []
+        about_events = waits is not None or returned or dead
+        if not entries and not consumed and custom_status is None and state is None and not about_events:
             saved = (resident.saved_frontier, resident.saved_wake, resident.saved_run_status)
             # A log line counts as a change: without a new frontier the next load would take it for unwritten.
             logged = any(isinstance(command, Log) for command in resident.commands)
@@ -182,6 +192,7 @@ class TurnBuilder:
                 return None
         resident.saved_frontier, resident.saved_wake, resident.saved_run_status = shape, wake_at, status
         resident.saved_status, resident.saved_state = run.custom_status, encoded_state
+        run.pending.receives_changed = False
         return Turn(
             key=resident.key,
             epoch=resident.epoch,
@@ -199,11 +210,22 @@ class TurnBuilder:
             continued=continued,
             pending_max=self._settings.max_pending_events,
             pruned=prunable(resident),
+            waits=waits,
+            returned=returned,
+            dead=dead,
         )
+
+    def _waits(self, resident: Resident) -> Mapping[str, int] | None:
+        """What the store must know about the events the run waits for; None if it does."""
+        run = resident.run
+        if run.outcome is None:
+            return run.pending.awaited_events() if run.pending.receives_changed else None
+        # An earlier generation may have waited for something, too.
+        return {} if run.pending.received or run.generation > 1 else None
 
     # -- what comes next -------------------------------------------------------------------------------------
 
-    def _next(self, resident: Resident, now: int) -> tuple[str, Body | None, InboxItem | None] | None:
+    def _next(self, resident: Resident, now: int) -> tuple[str, Body | None, Sequence[InboxItem]] | None:
         """The earliest of what waits: an outcome, an item, a timer. By time, so that an event which came before a
         deadline wins over it even if both are only seen after a downtime."""
         run = resident.run
@@ -218,45 +240,45 @@ class TurnBuilder:
         while outcomes and outcomes[0].operation.settled:
             del outcomes[0]  # cancelled in the meantime: its late outcome is refused
         outcome = outcomes[0] if outcomes else None
-        if inbox.events and (matched := inbox.match(run.pending.receives.values())) is not None:
-            receive, item = matched
-            if item.sent_at <= best_at and (outcome is None or item.sent_at <= outcome.at):
-                body = journal.EventReceived(item.id, item.type, Raw(item.data), item.sent_at, receive.site)
-                return receive.location, body, item
+        if inbox.events or inbox.published or run.pending.hurried:
+            matched = next_events(resident, now)
+            if matched is not None and matched[3] <= best_at and (outcome is None or matched[3] <= outcome.at):
+                return matched[:3]
         if outcome is not None and outcome.at <= best_at:
             return self._take_outcome(resident, outcomes)
         if timer is not None:
-            return timer.location, journal.TimerFired(timer.site), None
+            return timer.location, journal.TimerFired(timer.site), ()
         return None
 
-    def _take_outcome(self, resident: Resident, outcomes: list[StepOutcome]) -> tuple[str, Body, None]:
+    def _take_outcome(self, resident: Resident, outcomes: list[StepOutcome]) -> tuple[str, Body, Sequence[InboxItem]]:
         outcome = outcomes.pop(0)
         operation = outcome.operation
         if operation.spec.on_retry is not None:
             resident.hooks.append(outcome)
-        return operation.location, outcome.body, None
+        return operation.location, outcome.body, ()
 
-    def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, InboxItem | None]:
+    def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, Sequence[InboxItem]]:
         run = resident.run
         if item.kind is ItemKind.CANCEL:
             if run.cancel_requested:
-                return "", None, item
+                return "", None, (item,)
             grace = run.spec.cancel_grace if run.spec.cancel_grace is not None else self._settings.cancel_grace
             until = max(now, run.now) + round(grace * 1_000_000)
-            return "", journal.CancelRequested(item.data.decode(), until), item
+            return "", journal.CancelRequested(item.data.decode(), until), (item,)
         if item.kind is ItemKind.HURRY:
-            return item.data.decode(), journal.Hurried(), item
-        if item.kind is not ItemKind.CHILD:
-            return "", None, item
+            return item.data.decode(), journal.Hurried(), (item,)
         notice = read_child_item(item.data)
         child = run.pending.get(notice.location)
+        if isinstance(child, WatchOperation) and notice.generation == run.generation:
+            ended = journal.RunEnded(notice.child_id, notice.value, notice.error, notice.cancelled)
+            return notice.location, ended, (item,)
         if notice.generation != run.generation or not isinstance(child, ChildOperation):
-            return "", None, item  # of an earlier generation, or given up: nobody waits for it
+            return "", None, (item,)  # of an earlier generation, or given up: nobody waits for it
         if notice.error is not None:
-            return notice.location, journal.ChildFailed(notice.error, notice.child_id), item
+            return notice.location, journal.ChildFailed(notice.error, notice.child_id), (item,)
         if notice.value:
-            return notice.location, journal.ChildDone(notice.value, notice.child_id), item
-        return notice.location, journal.ChildCancelled(notice.cancelled, notice.child_id), item
+            return notice.location, journal.ChildDone(notice.value, notice.child_id), (item,)
+        return notice.location, journal.ChildCancelled(notice.cancelled, notice.child_id), (item,)
 
     # -- effects -----------------------------------------------------------------------------------------------
 
@@ -278,6 +300,10 @@ class TurnBuilder:
                     if not operation.settled:
                         entries.append(self._send(resident, operation, now, seq))
                         expecting = expecting or operation.awaited
+                case Effect(operation):
+                    if not operation.settled:
+                        entries.append(effect_entry(operation, seq, max(now, resident.run.now)))
+                        expecting = True
                 case Mark(location, site):
                     at = max(now, resident.run.now)
                     entries.append(Entry(to_row(Record(seq, at, location, journal.PatchChosen(site)))))
@@ -318,7 +344,7 @@ class TurnBuilder:
             return to_row(Record(seq, at, send.location, journal.Sent(send.target, send.type, refused, send.site)))
 
         kind = ItemKind.CANCEL if send.is_cancel else ItemKind.EVENT
-        item = NewItem(kind=kind, type=send.type, data=send.data, sent_at=at, dedup=send.dedup)
+        item = NewItem(kind=kind, type=send.type, data=send.data, sent_at=at, dedup=send.dedup, policy=send.policy)
         return Entry(
             row(""),
             Send(target=send.target, item=item, refused={r: row(r) for r in ("not_found", "finished", "full")}),

@@ -21,7 +21,7 @@ from perdure.authoring.registry import Registry
 from perdure.engine.clock import Timekeeper
 from perdure.engine.coordinator import Coordinator
 from perdure.engine.outages import Outages
-from perdure.engine.resident import Inbox, Resident
+from perdure.engine.resident import Inbox, Resident, as_judged
 from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
@@ -87,12 +87,18 @@ class Errands:
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
+        #: Whether a published event may not have reached everybody yet.
+        self.spread = False
         #: Runs stored as this worker's that may not be in its memory.
         self.adopt: set[str] = set()
         #: Runs whose inbox may have been told of before they were in memory.
         self.reread: set[RunKey] = set()
 
     def claim(self) -> None:
+        self.wake.set()
+
+    def spread_published(self) -> None:
+        self.spread = True
         self.wake.set()
 
     def adopt_run(self, run_id: str) -> None:
@@ -473,6 +479,10 @@ class Worker:
                 self.deliver(delivery)
         if resident.hooks:
             call_retry_hooks(resident)
+        if committed.more:
+            self.errands.spread_published()
+        if committed.replied:
+            self._finished(resident.id, None)  # whoever asked looks again
         if turn.continued is not None:
             self._continue(resident, turn.continued)
         elif turn.status.terminal:
@@ -533,12 +543,12 @@ class Worker:
         run, inbox = resident.run, resident.inbox
         deadline = run.pending.next_deadline()
         more = resident.written or resident.outcomes or inbox.others
-        if deadline is None and resident.attempts and not more and not inbox.events:
+        if deadline is None and resident.attempts and not more and not inbox.has_events:
             self._deadlines.set(resident.key, None)  # the common case: steps run, nothing else is going on
             return
         now = self._clock.now()
         due = deadline is not None and deadline <= now
-        if more or due or inbox.match(run.pending.receives.values()) is not None:
+        if more or due or inbox.match(run.pending.receives.values(), as_judged) is not None:
             self.coordinator.mark_ready(resident)
             return
         self._deadlines.set(resident.key, deadline)
@@ -615,6 +625,7 @@ class Worker:
     async def _park_until_done(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
         await self._outages.insist(lambda: self._store.park(key, epoch, reason, self._clock.now()))
         self._finished(run_id, None)
+        self.errands.claim()  # what it held may be for another run here
 
     def _give_back(self, release: Release) -> None:
         self._releases.append(release)

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Fault
-from perdure.kernel.operation import ChildOperation, SendOperation, StepOperation
+from perdure.kernel.operation import ChildOperation, EffectOperation, SendOperation, StepOperation
 
 
 class _Command(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +43,12 @@ class SendItem(_Command, frozen=True, gc=False):
     operation: SendOperation
 
 
+class Effect(_Command, frozen=True, gc=False):
+    """Publish an event, answer a request, watch a run."""
+
+    operation: EffectOperation
+
+
 class Mark(_Command, frozen=True, gc=False):
     """Write down that a patch was chosen."""
 
@@ -64,7 +70,7 @@ class Warn(_Command, frozen=True, gc=False):
     message: str
 
 
-Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Mark | Log | Warn
+Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Effect | Mark | Log | Warn
 
 
 # -- how a generation ends -------------------------------------------------------------------------------

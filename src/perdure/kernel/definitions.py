@@ -45,12 +45,35 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     cancel_grace: float | None = None
 
 
+class EventPolicy(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What `@event(...)` says about how its events travel. Goes with every one of them: whoever has to decide later, a
+    store that ends a run or a process without this code, then needs nothing else."""
+
+    #: Which runs may see a published one: "after_create", "after_wait", "all", "first".
+    delivery: str = "after_create"
+    #: Whether the first reader takes a published one, or every eligible run reads it once.
+    consume: bool = True
+    #: Microseconds after which nobody gets it any more; None: never.
+    expires: int | None = None
+    #: What becomes of a targeted one whose run ended before reading it: "dead_letter", "broadcast", "discard".
+    undelivered: str = "dead_letter"
+
+    @property
+    def single(self) -> bool:
+        """Whether one run gets a published one, rather than each eligible run."""
+        return self.consume or self.delivery == "first"
+
+
+DEFAULT_POLICY = EventPolicy()
+
+
 class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A type that runs can receive."""
 
     name: str
     type: type
     codec: ValueCodec[Any]
+    policy: EventPolicy = DEFAULT_POLICY
 
 
 class EventTypes(msgspec.Struct, frozen=True):

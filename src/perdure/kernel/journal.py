@@ -115,6 +115,27 @@ class EventReceived(Body, frozen=True, gc=False):
     value: Raw
     sent_at: int
     site: str = ""
+    published: bool = False  # meant for whoever was to have it, rather than sent to this run
+    request: str = ""  # whoever asks waits for the reply to this
+
+
+class Taken(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One event among those that a `receive_many` got."""
+
+    event_id: int
+    type: str
+    value: Raw
+    sent_at: int
+    published: bool = False
+    request: str = ""
+
+
+class EventsReceived(Body, frozen=True, gc=False):
+    """Events left the inbox together and reached a `receive_many`: all it waited for, or what was there in time."""
+
+    kind = "events_received"
+    events: tuple[Taken, ...] = ()
+    site: str = ""
 
 
 class ChildStarted(Body, frozen=True, gc=False):
@@ -155,6 +176,43 @@ class Sent(Body, frozen=True, gc=False):
     type: str  # the event's name, or "cancel"
     refused: str = ""  # "not_found", "finished", "full": nothing left
     site: str = ""
+
+
+class Published(Body, frozen=True, gc=False):
+    """An event was published, in the same commit as this record."""
+
+    kind = "published"
+    type: str
+    value: Raw
+    site: str = ""
+
+
+class Replied(Body, frozen=True, gc=False):
+    """The answer to a request left, in the same commit as this record."""
+
+    kind = "replied"
+    request: str
+    value: Raw
+    site: str = ""
+
+
+class RunWatched(Body, frozen=True, gc=False):
+    """From now on the end of another run is told to this one; or why not."""
+
+    kind = "run_watched"
+    run_id: str
+    refused: str = ""  # "not_found"
+    site: str = ""
+
+
+class RunEnded(Body, frozen=True, gc=False):
+    """The run that `wait_for_run` waited for has ended. Without value and error it was cancelled."""
+
+    kind = "run_ended"
+    run_id: str
+    value: Raw = ABSENT
+    error: Fault | None = None
+    cancelled: str = ""
 
 
 class PatchChosen(Body, frozen=True, gc=False):
@@ -239,11 +297,16 @@ BODIES: tuple[type[Body], ...] = (
     StepFailed,
     TimerFired,
     EventReceived,
+    EventsReceived,
     ChildStarted,
     ChildDone,
     ChildFailed,
     ChildCancelled,
     Sent,
+    Published,
+    Replied,
+    RunWatched,
+    RunEnded,
     PatchChosen,
     LoopState,
     CancelRequested,

@@ -392,7 +392,7 @@ stop_at(RunLoop.drain.__code__)
 
 def batch() -> entered:
     """For a worker, around many turns: one way in and out of the host's loop for all of them."""
-    return entered(_between_runs)
+    return entered(between_runs)
 
 
 def make_loop(owner: LoopOwner | None, seed: int) -> RunLoop:
@@ -401,7 +401,7 @@ def make_loop(owner: LoopOwner | None, seed: int) -> RunLoop:
 
 
 #: Runs between the turns of a batch: a loop of no run.
-_between_runs = make_loop(None, 0)
+between_runs = make_loop(None, 0)
 
 
 # -- gather ------------------------------------------------------------------------------------------------

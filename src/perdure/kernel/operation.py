@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure import limits
-from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
+from perdure.kernel.definitions import DEFAULT_POLICY, EventSpec, EventTypes, StepSpec, WorkflowSpec
 
 if TYPE_CHECKING:
     from perdure.kernel.iterations import Iteration
@@ -132,14 +132,21 @@ class TimerOperation(Operation):
 
 
 class ReceiveOperation(Operation):
-    """A wait for one event of some types."""
+    """A wait for one event of some types; with `wanted` set, for so many."""
 
-    __slots__ = ("types",)
+    __slots__ = ("judged", "match", "time_is_over", "types", "wanted")
     kind = "receive"
 
     def __init__(self, location: str, number: int, asked_at: int, site: str, types: EventTypes) -> None:
         super().__init__(location, number, asked_at, site)
         self.types = types
+        #: Which events it takes, if not all of its types; what it said of each, by event id.
+        self.match: Callable[[Any], object] | None = None
+        self.judged: dict[int, bool] | None = None
+        #: How many events it takes at once; 0: one, handed over as itself.
+        self.wanted = 0
+        #: Whether it takes what is there, without waiting for more.
+        self.time_is_over = False
 
     def describe(self) -> str:
         return f"{self.kind} {self.location!r} of {self.types.names()}"
@@ -171,7 +178,7 @@ class ChildOperation(Operation):
 class SendOperation(Operation):
     """An event or a cancel request on its way to another run."""
 
-    __slots__ = ("awaited", "data", "dedup", "is_cancel", "target", "type")
+    __slots__ = ("awaited", "data", "dedup", "is_cancel", "policy", "target", "type")
     kind = "send"
 
     def __init__(
@@ -184,6 +191,7 @@ class SendOperation(Operation):
         self.data = data
         self.dedup = dedup
         self.is_cancel = is_cancel
+        self.policy = DEFAULT_POLICY
         #: Whether the code waits for it to have left.
         self.awaited = True
 
@@ -197,6 +205,52 @@ class LoopOperation(Operation):
     def __init__(self, location: str, number: int, asked_at: int, resume: Callable[[LoopState], None]) -> None:
         super().__init__(location, number, asked_at, "")
         self.resume = resume
+
+
+class EffectOperation(Operation):
+    """Something that becomes part of the turn's commit and is answered by the record written there."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, location: str, number: int, asked_at: int, site: str, data: bytes) -> None:
+        super().__init__(location, number, asked_at, site)
+        self.data = data
+
+
+class PublishOperation(EffectOperation):
+    """An event on its way to whoever is to have it."""
+
+    __slots__ = ("event",)
+    kind = "publish"
+
+    def __init__(
+        self, location: str, number: int, asked_at: int, site: str, data: bytes, event: EventSpec
+    ) -> None:  # fmt: skip
+        super().__init__(location, number, asked_at, site, data)
+        self.event = event
+
+
+class ReplyOperation(EffectOperation):
+    """The answer to a request, on its way to whoever asked."""
+
+    __slots__ = ("request",)
+    kind = "reply"
+
+    def __init__(self, location: str, number: int, asked_at: int, site: str, data: bytes, request: str) -> None:
+        super().__init__(location, number, asked_at, site, data)
+        self.request = request
+
+
+class WatchOperation(EffectOperation):
+    """A wait for the end of another run: asked for, then watched, then ended."""
+
+    __slots__ = ("is_watched", "run_id")
+    kind = "wait_for_run"
+
+    def __init__(self, location: str, number: int, asked_at: int, site: str, run_id: str) -> None:
+        super().__init__(location, number, asked_at, site, b"")
+        self.run_id = run_id
+        self.is_watched = False
 
 
 # -- what a run waits for, seen from outside --------------------------------------------------------------
@@ -247,6 +301,10 @@ def detail_of(operation: Operation) -> str:
             return f"after {operation.attempts} failed attempt{'s' if operation.attempts > 1 else ''}"
         case SendOperation():
             return operation.target
+        case WatchOperation():
+            return operation.run_id
+        case PublishOperation():
+            return operation.event.name
         case _:
             return ""
 

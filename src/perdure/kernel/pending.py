@@ -21,11 +21,25 @@ from perdure.kernel.operation import (
 class Pending:
     """The pending operations of one run, by location. Removing one marks it settled."""
 
-    __slots__ = ("_operations", "_timer_heap", "backoffs", "digest", "receives", "timers")
+    __slots__ = (
+        "_operations",
+        "_timer_heap",
+        "backoffs",
+        "digest",
+        "hurried",
+        "received",
+        "receives",
+        "receives_changed",
+        "timers",
+    )
 
     def __init__(self) -> None:
         self._operations: dict[str, Operation] = {}
         self.receives: dict[str, ReceiveOperation] = {}
+        #: Whether a receive came or went since the store was last told; whether there ever was one.
+        self.receives_changed = self.received = False
+        #: Receives whose time is over: they take what is there.
+        self.hurried = 0
         self.timers: dict[str, TimerOperation] = {}
         self._timer_heap: list[tuple[int, int, TimerOperation]] = []
         self.backoffs: list[tuple[int, int, StepOperation]] = []
@@ -54,6 +68,7 @@ class Pending:
             heapq.heappush(self._timer_heap, (operation.at, operation.number, operation))
         elif isinstance(operation, ReceiveOperation):
             self.receives[operation.location] = operation
+            self.receives_changed = self.received = True
 
     def remove(self, operation: Operation) -> None:
         """Settled or withdrawn: nobody waits for it any more. Safe to repeat."""
@@ -69,6 +84,8 @@ class Pending:
             del self.timers[location]
         elif isinstance(operation, ReceiveOperation):
             del self.receives[location]
+            self.receives_changed = True
+            self.hurried -= operation.time_is_over
 
     def take_step(self, location: str) -> StepOperation | None:
         """`get` and `remove` in one, for a step; None, changing nothing, if no step is pending there."""
@@ -137,6 +154,20 @@ class Pending:
         while backoffs and (backoffs[0][2].settled or backoffs[0][2].next_at != backoffs[0][0]):
             heapq.heappop(backoffs)
         return backoffs[0][2] if backoffs else None
+
+    def time_is_over(self, receive: ReceiveOperation) -> None:
+        """The receive waits no longer for more than is there."""
+        if not receive.settled and not receive.time_is_over:
+            receive.time_is_over = True
+            self.hurried += 1
+
+    def awaited_events(self) -> dict[str, int]:
+        """The types of events that are waited for, and how many of each could be taken now."""
+        wanted: dict[str, int] = {}
+        for receive in self.receives.values():
+            for name in receive.types.specs:
+                wanted[name] = wanted.get(name, 0) + max(1, receive.wanted)
+        return wanted
 
     # -- seen from outside ---------------------------------------------------------------------------------------
 

@@ -40,13 +40,14 @@ from perdure.errors import (
     Stuck,
     TooLarge,
 )
-from perdure.kernel import changes, journal
+from perdure.kernel import answers, changes, journal
 from perdure.kernel.codec import codec_for
 from perdure.kernel.commands import (
     CancelStep,
     Command,
     Complete,
     Continue,
+    Effect,
     EndCancelled,
     Fail,
     Log,
@@ -57,7 +58,7 @@ from perdure.kernel.commands import (
     StartChild,
     Warn,
 )
-from perdure.kernel.definitions import EventTypes, StepSpec, WorkflowSpec
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec, EventTypes, StepSpec, WorkflowSpec
 from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mismatch
 from perdure.kernel.draws import Draws
 from perdure.kernel.faults import decode_error, encode_error, with_attempts
@@ -66,13 +67,17 @@ from perdure.kernel.journal import ABSENT, LoopState, Record
 from perdure.kernel.loop import RunFuture, RunLoop, RunTask, make_loop
 from perdure.kernel.operation import (
     ChildOperation,
+    EffectOperation,
     Frontier,
     LoopOperation,
     Operation,
+    PublishOperation,
     ReceiveOperation,
+    ReplyOperation,
     SendOperation,
     StepOperation,
     TimerOperation,
+    WatchOperation,
     detail_of,
 )
 from perdure.kernel.pending import Pending
@@ -138,6 +143,8 @@ class Run:
         self._refusals = 0
         self._patches: frozenset[str] = _NONE
         self.changes = changes.NONE
+        #: Events that were received and whose senders wait for a reply.
+        self.requests: answers.Requests = {}
         self._first_deadlines: dict[str, int] = {}
         self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
         #: Durable loops; None while there are none, as in most runs.
@@ -182,9 +189,12 @@ class Run:
             case journal.EventReceived():
                 receive = self._settle(record, ReceiveOperation)
                 event = receive.types.specs.get(body.type)
-                if event is None:
+                if event is None or receive.wanted:
                     raise record_mismatch(self.id, record, self._unexplained(), accepted=receive)
-                receive.take_future().set_result(event.codec.decode(body.value, f"the recorded event {body.type!r}"))
+                value = event.codec.decode(body.value, f"the recorded event {body.type!r}")
+                if body.request:
+                    answers.note_request(self.requests, value, body.request)
+                receive.take_future().set_result(value)
             case journal.StepRetry():
                 step = self._expect(record, StepOperation)
                 if self.replaying:
@@ -218,6 +228,23 @@ class Run:
                 self._sent(record, body)
             case journal.PatchChosen() | journal.LoopState():
                 pass  # looked up when the code asks; see `patched` and `replay`
+            case journal.EventsReceived():
+                receive = self._settle(record, ReceiveOperation)
+                found = answers.events_of(receive, body, self.requests) if receive.wanted else None
+                if found is None:
+                    raise record_mismatch(self.id, record, self._unexplained(), accepted=receive)
+                receive.take_future().set_result(found)
+            case journal.Published():
+                self._settle(record, PublishOperation).take_future().set_result(None)
+            case journal.Replied():
+                self._settle(record, ReplyOperation).take_future().set_result(None)
+            case journal.RunWatched():
+                watch = self._expect(record, WatchOperation)
+                watch.is_watched = True
+                if body.refused:
+                    answers.refuse_watch(self._settle(record, WatchOperation))
+            case journal.RunEnded():
+                answers.settle_watch(self._settle(record, WatchOperation), body)
             case journal.CancelRequested():
                 self._cancel(body)
             case journal.Hurried():
@@ -310,6 +337,8 @@ class Run:
         self._journal = ()
         self._first_deadlines = {}
         self._check_frontier(frontier)
+        if frontier is not None:
+            self.pending.receives_changed = False  # what it waits for now was stored with the frontier
         return [request for operation in self.pending if (request := _request(operation)) is not None]
 
     def _check_frontier(self, frontier: Frontier | None) -> None:
@@ -377,6 +406,7 @@ class Run:
         # Cut the cycles, so that a run's memory comes back at once and not at some garbage collection.
         self.pending.clear()
         self._commands.clear()
+        self.requests.clear()
         self._main = None
 
     # -- what workflow code asks (through `kernel.verbs`) -----------------------------------------------------
@@ -444,13 +474,41 @@ class Run:
         is_cancel: bool,
         name: str,
         site: str,
+        policy: EventPolicy = DEFAULT_POLICY,
     ) -> RunFuture:
         if self._is_ending():
             return RunFuture(loop=self.loop)
         send = SendOperation(self._locate(name), self._count(), self.now, site, target, type, data, dedup, is_cancel)
+        send.policy = policy
         if not self.replaying:
             self._commands.append(SendItem(send))
         return self._wait_for(send)
+
+    def ask_publish(self, event: EventSpec, data: bytes, name: str, site: str) -> RunFuture:
+        if self._is_ending():
+            return RunFuture(loop=self.loop)
+        return self._ask_effect(PublishOperation(self._locate(name), self._count(), self.now, site, data, event))
+
+    def ask_reply(self, request: str, data: bytes, name: str, site: str) -> RunFuture:
+        if self._is_ending():
+            return RunFuture(loop=self.loop)
+        return self._ask_effect(ReplyOperation(self._locate(name), self._count(), self.now, site, data, request))
+
+    def ask_watch(self, run_id: str, name: str, site: str) -> RunFuture:
+        if self._is_ending():
+            return RunFuture(loop=self.loop)
+        return self._ask_effect(WatchOperation(self._locate(name), self._count(), self.now, site, run_id))
+
+    def _ask_effect(self, operation: EffectOperation) -> RunFuture:
+        if not self.replaying:
+            self._commands.append(Effect(operation))
+        return self._wait_for(operation)
+
+    def take_request(self, event: Any) -> str:
+        return answers.take_request(self.requests, event)
+
+    def note_request(self, event: Any, request: str) -> None:
+        answers.note_request(self.requests, event, request)
 
     def cancel_child(self, child: ChildOperation, site: str, *, wanted: bool = False) -> None:
         """Ask a child to cancel. Unless `wanted`, nobody waits for its end any more."""
@@ -766,7 +824,8 @@ class Run:
             names = ", ".join(repr(path) for path in abandoned)
             self.complain(f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}.")
         for operation in list(self.pending):
-            if not isinstance(operation, SendOperation):  # cancel requests to children are still to be carried out
+            # Cancel requests to children, and what was asked for in the last turn, are still to be carried out.
+            if not isinstance(operation, (SendOperation, PublishOperation, ReplyOperation)):
                 self.pending.remove(operation)
         return abandoned
 
@@ -801,6 +860,8 @@ def _request(operation: Operation) -> Command | None:
             return None if operation.is_running else StartChild(operation)
         case SendOperation():
             return SendItem(operation)
+        case EffectOperation():
+            return None if isinstance(operation, WatchOperation) and operation.is_watched else Effect(operation)
         case _:
             return None
 
@@ -819,6 +880,8 @@ def _still_wanted(command: Command) -> bool:
     match command:
         case RunStep(operation) | StartChild(operation) | SendItem(operation):
             return not operation.settled and not (isinstance(operation, ChildOperation) and operation.is_running)
+        case Effect(operation):
+            return not operation.settled and not (isinstance(operation, WatchOperation) and operation.is_watched)
         case CancelStep():
             return False  # nothing of a run that was just loaded is under way
         case Mark() | Log() | Warn():
@@ -828,5 +891,14 @@ def _still_wanted(command: Command) -> bool:
 def _is_end(record: Record) -> bool:
     return isinstance(
         record.body,
-        (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued, journal.Sent, journal.Resumed),
+        (
+            journal.Completed,
+            journal.Failed,
+            journal.Cancelled,
+            journal.Continued,
+            journal.Sent,
+            journal.Published,
+            journal.Replied,
+            journal.Resumed,
+        ),
     )

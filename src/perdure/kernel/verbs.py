@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from asyncio import events
-from collections.abc import Awaitable, Generator, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, NoReturn, TypeVar, get_args, overload
 from uuid import UUID
@@ -177,32 +177,54 @@ def event_spec(type_: type) -> EventSpec:
     return spec  # type: ignore[no-any-return]
 
 
-@overload
-async def receive(a: type[A], /, *, timeout: Duration | None = None, name: str = "receive") -> A: ...
-@overload
-async def receive(a: type[A], b: type[B], /, *, timeout: Duration | None = None, name: str = "receive") -> A | B: ...
+def check_match(match: object) -> None:
+    if match is not None and not callable(match):
+        raise BadArgument(f"match is a function that takes an event and says whether to take it, not {match!r:.60}.")
+
+
 @overload
 async def receive(
-    a: type[A], b: type[B], c: type[C], /, *, timeout: Duration | None = None, name: str = "receive"
-) -> A | B | C: ...
+    a: type[A], /, *, timeout: Duration | None = None, match: Callable[[A], object] | None = None,
+    name: str = "receive",
+) -> A: ...  # fmt: skip
+@overload
+async def receive(
+    a: type[A], b: type[B], /, *, timeout: Duration | None = None,
+    match: Callable[[A | B], object] | None = None, name: str = "receive",
+) -> A | B: ...  # fmt: skip
+@overload
+async def receive(
+    a: type[A], b: type[B], c: type[C], /, *, timeout: Duration | None = None,
+    match: Callable[[A | B | C], object] | None = None, name: str = "receive",
+) -> A | B | C: ...  # fmt: skip
 @overload
 async def receive(
     a: type[A], b: type[B], c: type[C], d: type[D], /, *rest: type[Any],
-    timeout: Duration | None = None, name: str = "receive",
+    timeout: Duration | None = None, match: Callable[[Any], object] | None = None, name: str = "receive",
 ) -> A | B | C | D | Any: ...  # fmt: skip
-async def receive(*types: type[Any], timeout: Duration | None = None, name: str = "receive") -> Any:
-    """Wait for the next event of any of these types, oldest first.
+async def receive(
+    *types: type[Any],
+    timeout: Duration | None = None,
+    match: Callable[[Any], object] | None = None,
+    name: str = "receive",
+) -> Any:
+    """Wait for the next event of any of these types: those sent to this run first, then published ones, oldest first.
 
     Events sent before the wait are kept and come at once. With `timeout`, raises `TimeoutError` when it is over;
     zero looks only at what has already arrived. A cancelled wait consumes nothing.
 
-    >>> approval = await receive(Approved, timeout="7 days")
+    With `match`, only an event for which it answers true is taken; others stay, a published one for other runs. It is
+    asked once about each event, never on replay, and may use no verbs. If it raises, the run is parked.
+
+    >>> approval = await receive(Approved, timeout="7 days", match=lambda event: event.order == order)
     """
     run = current_run("receive")
     if not types:
         raise BadArgument("receive() needs at least one event type.")
     specs = [event_spec(type_) for type_ in types]
+    check_match(match)
     operation, future = run.ask_receive(EventTypes({spec.name: spec for spec in specs}), name, caller_site())
+    operation.match = match
     if timeout is None:
         return await future
     seconds = positive_seconds_of(timeout, "the timeout of a receive")
@@ -229,7 +251,7 @@ async def send(run_id: str, event: Any, *, key: str | None = None, name: str = "
     spec = event_spec(type(event))
     data = spec.codec.encode(event, f"the event {spec.name!r}")
     target = check_run_id(run_id, allow_children=True)
-    await run.ask_send(target, spec.name, data, check_key(key), False, name, caller_site())
+    await run.ask_send(target, spec.name, data, check_key(key), False, name, caller_site(), spec.policy)
 
 
 async def cancel(run_id: str, reason: str = "", *, name: str = "cancel") -> bool:

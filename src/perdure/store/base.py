@@ -33,6 +33,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.journal import Row
 
 RunKey: TypeAlias = int
@@ -147,6 +148,14 @@ class NewItem(Struct, frozen=True, gc=False):
     data: bytes
     sent_at: int
     dedup: str | None = None
+    #: How an event travels: see `EventPolicy`.
+    policy: EventPolicy = DEFAULT_POLICY
+    #: Somebody waits for the reply stored under this name.
+    request: str = ""
+
+    @property
+    def expires_at(self) -> int | None:
+        return None if self.policy.expires is None else self.sent_at + self.policy.expires
 
 
 class InboxItem(Struct, frozen=True, gc=False):
@@ -162,6 +171,12 @@ class InboxItem(Struct, frozen=True, gc=False):
     data: bytes
     sent_at: int
     previous: int = 0
+    policy: EventPolicy = DEFAULT_POLICY
+    #: From this moment on nobody gets it.
+    expires_at: int | None = None
+    #: The published event that this is a copy of (or, with `policy.single`, that is held here); 0: sent to this run.
+    publication: int = 0
+    request: str = ""
 
 
 # -- a turn ----------------------------------------------------------------------------------------------
@@ -186,15 +201,46 @@ class Spawn(Struct, frozen=True, gc=False):
     refused: Mapping[str, Row]
 
 
+class Publish(Struct, frozen=True, gc=False):
+    """Publish an event; see `Store.publish`. Never refused."""
+
+    item: NewItem
+    refused: Mapping[str, Row] = {}
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """Store the answer to a request, where whoever asked finds it. A second answer to one request is ignored."""
+
+    request: str
+    data: bytes
+    at: int
+    refused: Mapping[str, Row] = {}
+
+
+class Watch(Struct, frozen=True, gc=False):
+    """Tell this run, at this location, about the end of another: now, if it has ended. May be `not_found`."""
+
+    target: str
+    location: str
+    refused: Mapping[str, Row]
+
+
 class Entry(NamedTuple):
     """One record of a turn, with the effect that is part of it, if any."""
 
     row: Row
-    effect: Send | Spawn | None = None
+    effect: Send | Spawn | Publish | Reply | Watch | None = None
+
+
+class DeadItem(NamedTuple):
+    """An inbox item that its run cannot take, and why."""
+
+    id: int
+    reason: str
 
 
 #: What `Entry(row, effect)` does, without the Python function that a named tuple has for it: one for every record.
-new_entry: Callable[[tuple[Row, Send | Spawn | None]], Entry] = partial(tuple.__new__, Entry)
+new_entry: Callable[[tuple[Row, None]], Entry] = partial(tuple.__new__, Entry)
 
 
 class NextGeneration(Struct, frozen=True, gc=False):
@@ -230,6 +276,13 @@ class Turn(Struct, frozen=True, gc=False):
     pending_max: int = 10_000
     #: Positions of records of earlier turns to delete: iterations of loops that no replay needs any more.
     pruned: Sequence[int] = ()
+    #: The types of events the run now waits for, and how many of each it could take; None: as before. In the same
+    #: change the store looks for published events that the run may have: neither can miss the other.
+    waits: Mapping[str, int] | None = None
+    #: Published events held in this inbox that the run does not take: they go on to others.
+    returned: Sequence[int] = ()
+    #: Events that become dead letters instead of reaching the run.
+    dead: Sequence[DeadItem] = ()
 
 
 class Delivery(NamedTuple):
@@ -252,6 +305,10 @@ class Committed(Struct, frozen=True, gc=False):
     spawned: Mapping[str, RunKey] = {}
     #: The turn had been accepted by an earlier call whose answer got lost.
     repeated: bool = False
+    #: Not every run that waits has what the turn published yet; `spread` goes on.
+    more: bool = False
+    #: The turn answered a request.
+    replied: bool = False
 
 
 #: The answer to a turn without effects on others: what most turns get.
@@ -317,6 +374,50 @@ class Snapshot(Struct, frozen=True, gc=False):
     #: The journals of its generations, by number; the current one must be there.
     journals: Mapping[int, Sequence[Row]]
     inbox: Sequence[NewItem] = ()
+
+
+class Published(Struct, frozen=True, gc=False):
+    """The event is published. `more`: not every run that waits has it yet; `spread` goes on."""
+
+    #: None if its `dedup` key had been seen before.
+    id: int | None
+    deliveries: Sequence[Delivery] = ()
+    more: bool = False
+
+
+class Spread(Struct, frozen=True, gc=False):
+    """A part of the runs that wait got what was published."""
+
+    deliveries: Sequence[Delivery] = ()
+    more: bool = False
+
+
+class Publication(Struct, frozen=True, gc=False):
+    """A published event, as long as somebody may still get it."""
+
+    id: int
+    type: str
+    data: bytes
+    published_at: int
+    policy: EventPolicy
+    expires_at: int | None
+    #: The run in whose inbox it is, if one run gets it and has not taken it yet.
+    holder: str | None
+
+
+class DeadLetter(Struct, frozen=True, gc=False):
+    """An event that did not reach its run. Kept until somebody replays or removes it."""
+
+    id: int
+    type: str
+    data: bytes
+    policy: EventPolicy
+    #: The run it was for, and how that run stood when the event died.
+    target: str
+    target_status: Status
+    sent_at: int
+    died_at: int
+    reason: str
 
 
 # -- claiming --------------------------------------------------------------------------------------------
@@ -449,6 +550,40 @@ class Store(Protocol):
         left alone. A key is never used again, so late turns are refused, also when the id is (FAULTS C20, C21)."""
         ...
 
+    # events
+
+    async def publish(self, item: NewItem, pending_max: int) -> Published:
+        """Make an event known to every run that may have it, in one change with finding who waits for it.
+
+        One of the runs that wait, or the first ones of them, have it when this returns; `spread` serves the rest. A
+        run that begins to wait later finds it in the commit of that turn (`Turn.waits`).
+        """
+        ...
+
+    async def spread(self, at: int, runs_max: int, pending_max: int) -> Spread:
+        """Give what is being published to the next runs that wait. Any process may go on with it, in any order."""
+        ...
+
+    async def reply(self, request: str) -> bytes | None:
+        """The answer to a request, once its run has given one. Not a moment old: as of the last commit."""
+        ...
+
+    async def replay_letter(self, letter_id: int, run_id: str | None, at: int, pending_max: int) -> Published:
+        """Send a dead letter to a run, or publish it; in the same change it is no dead letter any more.
+
+        Raises `LetterNotFound`, `RunNotFound`, `RunFinished`, `InboxFull`; then nothing was written.
+        """
+        ...
+
+    async def remove_letters(self, letter_ids: Sequence[int]) -> int:
+        """Forget dead letters. Returns how many there were."""
+        ...
+
+    async def tidy_events(self, at: int, before: int, limit: int) -> int:
+        """Remove up to `limit` of each: events that have expired at `at`; published events nobody holds, answers and
+        keys from before `before`. Returns how many events went unread; they are counted by type."""
+        ...
+
     # workers
 
     async def register_worker(self, worker: WorkerInfo) -> None: ...
@@ -527,4 +662,16 @@ class Store(Protocol):
 
     async def dead_workers(self) -> frozenset[str]:
         """Those of the registered workers that are dead, and that nobody has reaped yet. Writes nothing."""
+        ...
+
+    async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
+        """Published events, oldest first. `after` pages on: the id of the last one of the page before."""
+        ...
+
+    async def letters(self, type: str | None, limit: int, after: int = 0) -> Sequence[DeadLetter]:  # noqa: A002
+        """Dead letters, oldest first; pages like `publications`."""
+        ...
+
+    async def expired_events(self) -> Mapping[str, int]:
+        """How many events of each type went away unread because their time was over."""
         ...

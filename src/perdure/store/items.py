@@ -13,9 +13,12 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from perdure.kernel.journal import ABSENT, Cancelled, Fault, Record, Row, to_row
-from perdure.store.base import InboxItem, ItemKind, NewItem, ParentLink
+from perdure.errors import CorruptRecord
+from perdure.kernel.journal import ABSENT, Cancelled, Completed, Failed, Fault, Record, Row, from_row, to_row
+from perdure.store.base import DeadLetter, InboxItem, ItemKind, NewItem, ParentLink
 
+#: Why an unread event of an ended run is a dead letter.
+UNREAD: Final = "the run ended before reading it"
 #: The `type` of every `ItemKind.CANCEL` item; its data is the reason, as plain text.
 CANCEL_TYPE: Final = "cancel"
 #: The `type` of every `ItemKind.CHILD` item; its data is a `ChildNotice`.
@@ -41,6 +44,26 @@ class ChildNotice(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: str = ""
 
 
+def end_item(row: Row, run_id: str, generation: int, location: str, at: int) -> NewItem:
+    """What a run that watches another hears, made of that one's last record."""
+    common = (run_id, generation, location)
+    try:
+        body = from_row(row).body
+    except CorruptRecord as error:  # the run that waits hears that, instead of being unable to commit
+        fault = Fault("perdure.errors:CorruptRecord", error.message)
+        return child_item(ChildNotice(*common, error=fault), at)
+    match body:
+        case Completed(value):
+            notice = ChildNotice(*common, value=value)
+        case Failed(failure):
+            notice = ChildNotice(*common, error=failure)
+        case Cancelled(reason):
+            notice = ChildNotice(*common, cancelled=reason)
+        case _:
+            raise AssertionError(f"a run ended with {body.kind}")
+    return child_item(notice, at)
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ChildNotice).decode
 
@@ -51,6 +74,11 @@ def child_item(notice: ChildNotice, at: int) -> NewItem:
 
 def read_child_item(data: bytes) -> ChildNotice:
     return _decode(data)
+
+
+def event_again(event: InboxItem | DeadLetter, at: int) -> NewItem:
+    """An event that did not reach its run, to be sent or published once more: its time begins anew."""
+    return NewItem(kind=ItemKind.EVENT, type=event.type, data=event.data, sent_at=at, policy=event.policy)
 
 
 def cancel_item(reason: str, at: int) -> NewItem:

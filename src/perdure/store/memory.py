@@ -16,6 +16,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from perdure.kernel.journal import Row
 from perdure.limits import AT_ONCE, NEVER
@@ -27,6 +28,7 @@ from perdure.store.base import (
     Committed,
     Created,
     Creation,
+    DeadLetter,
     Delivery,
     Entry,
     Existing,
@@ -38,19 +40,26 @@ from perdure.store.base import (
     News,
     NextGeneration,
     ParentLink,
+    Publication,
+    Publish,
+    Published,
     Release,
     Reopen,
+    Reply,
     RunFilter,
     RunKey,
     RunRow,
     Send,
     Snapshot,
     Spawn,
+    Spread,
     Status,
     Turn,
+    Watch,
     WorkerInfo,
     restored_status,
 )
+from perdure.store.memory_events import Book, Wait
 
 
 @dataclass(slots=True)
@@ -85,6 +94,7 @@ class _Run:
     inbox: dict[int, InboxItem] = field(default_factory=dict[int, InboxItem])
     unread: Counter[str] = field(default_factory=Counter[str])
     dedup: set[str] = field(default_factory=set[str])
+    waits: dict[str, Wait] = field(default_factory=dict[str, Wait])
 
     def row(self) -> RunRow:
         return RunRow(
@@ -143,6 +153,7 @@ class MemoryStore:
         self._watchers: dict[int, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
         self._last_watcher = 0
         self._hinted: set[int] = set()
+        self._book = Book(self._runs, self._put, self._drop_item, lambda run, kind: self._runs[run.key].unread[kind])
 
     def __repr__(self) -> str:
         return f"<MemoryStore with {len(self._runs)} runs>"
@@ -214,9 +225,9 @@ class MemoryStore:
             run.owner = owner
             self._ended.add(run.key)
         run.frontier = run.reason = None
-        deliveries = (
-            list(self._tell_parent(run, items.terminated_notice(run.parent, run.id, reason, at))) if run.parent else []
-        )
+        deliveries = list(self._book.end(run, run.journal[run.generation][-1], at, NEVER))
+        if run.parent:
+            deliveries += self._tell_parent(run, items.terminated_notice(run.parent, run.id, reason, at))
         for child in self._children.get(run.key, ()):
             asked = self._offer(child, items.orphaned_cancel(run.id, reason, at), 0)
             deliveries += [asked] if isinstance(asked, Delivery) else []
@@ -229,6 +240,8 @@ class MemoryStore:
             return False
         run.status, run.ready_at, run.recoveries, run.reason, run.updated_at = Status.PENDING, AT_ONCE, 0, None, at
         self._unowned[run.key] = run
+        for _ in self._book.look_again(run, at):
+            pass  # nobody owns the run: whoever claims it reads its inbox
         self._hint()
         return True
 
@@ -262,7 +275,7 @@ class MemoryStore:
             if parent is None or parent.next_seq != reopen.parent_seq:
                 return False
             for told in items.notices_of(run.id, run.parent, parent.inbox.values()):
-                self._take(parent, told.id)
+                self._drop_item(parent, told)
         run.journal[run.generation].append(reopen.record)
         run.next_seq += 1
         run.epoch += 1
@@ -320,6 +333,38 @@ class MemoryStore:
                 self._children[run.parent.key].remove(run)
         self._hint()
         return len(gone)
+
+    async def publish(self, item: NewItem, pending_max: int) -> Published:
+        published = self._book.publish(item, pending_max)
+        self._hint()
+        return published
+
+    async def spread(self, at: int, runs_max: int, pending_max: int) -> Spread:
+        spread = self._book.spread(at, runs_max, pending_max)
+        if spread.deliveries:
+            self._hint()
+        return spread
+
+    async def reply(self, request: str) -> bytes | None:
+        found = self._book.replies.get(request)
+        return None if found is None else found[0]
+
+    async def replay_letter(self, letter_id: int, run_id: str | None, at: int, pending_max: int) -> Published:
+        item = items.event_again(self._book.take_letter(letter_id), at)
+        if run_id is None:
+            published = self._book.publish(item, pending_max)
+        else:
+            appended = await self.append(run_id, item, pending_max)
+            published = Published(id=None, deliveries=[appended.delivery] if appended.delivery is not None else [])
+        del self._book.letters[letter_id]
+        self._hint()
+        return published
+
+    async def remove_letters(self, letter_ids: Sequence[int]) -> int:
+        return sum(self._book.letters.pop(letter_id, None) is not None for letter_id in set(letter_ids))
+
+    async def tidy_events(self, at: int, before: int, limit: int) -> int:
+        return self._book.tidy(at, before, limit)
 
     # -- workers -----------------------------------------------------------------------------------------
 
@@ -401,6 +446,8 @@ class MemoryStore:
         if run.status in CLAIMABLE:
             run.status, run.owner, run.reason, run.updated_at = Status.PARKED, None, reason, at
             self._unowned.pop(key, None)
+            for _ in self._book.return_held(run, at):
+                pass  # told by the hint, like everything that comes from another process
             self._hint()
             return True
         return run.status is Status.PARKED and run.reason == reason  # the same call again, after a lost answer
@@ -461,6 +508,16 @@ class MemoryStore:
     async def dead_workers(self) -> frozenset[str]:
         return frozenset(self._dead & self._workers.keys())
 
+    async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
+        found = [one for one in self._book.publications.values() if one.id > after and type in (None, one.type)]
+        return [self._book.shown(one) for one in found[:limit]]
+
+    async def letters(self, type: str | None, limit: int, after: int = 0) -> Sequence[DeadLetter]:  # noqa: A002
+        return [one for one in self._book.letters.values() if one.id > after and type in (None, one.type)][:limit]
+
+    async def expired_events(self) -> Mapping[str, int]:
+        return dict(self._book.expired)
+
     # -- a turn ------------------------------------------------------------------------------------------
 
     def _commit(self, turn: Turn) -> CommitResult:
@@ -468,7 +525,8 @@ class MemoryStore:
         if run is None:
             return refusals.GONE
         # An item that is gone was taken before: by this turn if it comes again, else by another worker.
-        if run.accepts(turn) and all(item in run.inbox for item in turn.consumed):
+        needed = [*turn.consumed, *(item.id for item in turn.dead)]
+        if run.accepts(turn) and all(item in run.inbox for item in needed):
             return self._accept(run, turn)
         repeated = self._recognise(run, turn)
         if repeated is not None:
@@ -494,12 +552,13 @@ class MemoryStore:
         if turn.status.terminal:
             self._finish(run, turn.status, turn.at)
         for item_id in turn.consumed:
-            self._take(run, item_id)
+            self._book.taken(run.inbox[item_id])
+            self._drop_item(run, run.inbox[item_id])
         effects: list[Row] = []
         deliveries: list[Delivery] = []
         spawned: dict[str, RunKey] = {}
         for entry in turn.entries:
-            row = self._apply(run, entry, turn.pending_max, deliveries, spawned)
+            row = self._apply(run, entry, turn, deliveries, spawned)
             journal.append(row)
             if entry.effect is not None:
                 effects.append(row)
@@ -509,17 +568,29 @@ class MemoryStore:
             run.pruned += len(gone)
         if turn.continued is not None:
             self._continue(run, turn.continued)
+        buried = self._book.bury(run, turn.dead, turn.at)
+        if turn.status.terminal:
+            deliveries += self._book.end(run, journal[-1], turn.at, turn.pending_max)
+        elif turn.waits is not None or turn.returned or buried:
+            deliveries += self._book.settle(run, turn.waits, turn.returned, buried, turn.at, turn.pending_max)
         if turn.notice is not None:
             deliveries += self._tell_parent(run, turn.notice)
         if deliveries or spawned or run.finished_at is not None or turn.custom_status is not None:
             self._hint()
-        return Committed(effects=effects, deliveries=deliveries, spawned=spawned)
+        made = [entry.effect for entry in turn.entries if entry.effect is not None]
+        return Committed(
+            effects=effects,
+            deliveries=deliveries,
+            spawned=spawned,
+            more=any(isinstance(effect, Publish) for effect in made),  # perhaps; looking costs little
+            replied=any(isinstance(effect, Reply) for effect in made),
+        )
 
     def _apply(
         self,
         run: _Run,
         entry: Entry,
-        pending_max: int,
+        turn: Turn,
         deliveries: list[Delivery],
         spawned: dict[str, RunKey],
     ) -> Row:
@@ -529,7 +600,7 @@ class MemoryStore:
                 return entry.row
             case Send(target=target, item=item, refused=refused):
                 receiver = self._by_id.get(target)
-                outcome = "not_found" if receiver is None else self._offer(receiver, item, pending_max)
+                outcome = "not_found" if receiver is None else self._offer(receiver, item, turn.pending_max)
                 if isinstance(outcome, Delivery):
                     deliveries.append(outcome)
                     return entry.row
@@ -549,6 +620,19 @@ class MemoryStore:
                 ):
                     return refused["conflict"]
                 spawned[new.id] = child.key
+                return entry.row
+            case Publish(item=item):
+                deliveries += self._book.publish(item, turn.pending_max).deliveries
+                return entry.row
+            case Reply(request=request, data=data, at=at):
+                self._book.replies.setdefault(request, (data, at))
+                return entry.row
+            case Watch(target=target, location=location, refused=refused):
+                watched = self._by_id.get(target)
+                if watched is None:
+                    return refused["not_found"]
+                last = watched.journal[watched.generation][-1] if watched.status.terminal else None
+                deliveries += self._book.watch(run, watched, last, location, turn.at)
                 return entry.row
 
     def _recognise(self, run: _Run, turn: Turn) -> Committed | None:
@@ -629,9 +713,12 @@ class MemoryStore:
             return "full"
         return self._put(run, item)
 
-    def _put(self, run: _Run, item: NewItem) -> Delivery:
+    def _put(self, run: Any, item: NewItem, publication: int = 0) -> Delivery:
+        """Store an item. `publication`: the published event that it is a copy of."""
         if item.dedup is not None:
             run.dedup.add(item.dedup)
+        if item.policy.expires is not None:
+            self._book.some_expire = True
         self._last_item += 1
         stored = InboxItem(
             id=self._last_item,
@@ -640,6 +727,10 @@ class MemoryStore:
             data=item.data,
             sent_at=item.sent_at,
             previous=run.last_item,
+            policy=item.policy,
+            expires_at=item.expires_at,
+            publication=publication,
+            request=item.request,
         )
         run.last_item = stored.id
         run.inbox[stored.id] = stored
@@ -649,15 +740,15 @@ class MemoryStore:
             run.ready_at = AT_ONCE
         return Delivery(run.key, run.owner, stored)
 
-    def _take(self, run: _Run, item_id: int) -> None:
-        if (item := run.inbox.pop(item_id, None)) is not None:
-            run.unread[item.type] -= item.kind is ItemKind.EVENT
-            del self._arrivals[item_id]
+    def _drop_item(self, run: Any, item: InboxItem) -> None:
+        del run.inbox[item.id]
+        run.unread[item.type] -= item.kind is ItemKind.EVENT
+        del self._arrivals[item.id]
 
     def _make_claimable(self, run: _Run) -> None:
         run.ready_at, run.recoveries, run.reason = AT_ONCE, 0, None
-        for item_id in [item.id for item in run.inbox.values() if item.kind is ItemKind.PAUSE]:
-            self._take(run, item_id)
+        for item in [item for item in run.inbox.values() if item.kind is ItemKind.PAUSE]:
+            self._drop_item(run, item)
         self._unowned[run.key] = run
         self._hint()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.errors import BadArgument, InboxFull, RunFinished, RunNotFound
+from perdure.errors import BadArgument, InboxFull, LetterNotFound, RunFinished, RunNotFound
 from perdure.store.base import CLAIMABLE, Rejected, Turn
 
 
@@ -25,6 +25,13 @@ def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
 
 #: Epoch, generation and record at which the first turn of every run starts.
 FIRST_POSITION = (1, 1, 2)
+
+
+def letter_not_found(letter_id: int) -> LetterNotFound:
+    return LetterNotFound(
+        f"there is no dead letter {letter_id}: it was replayed or removed, or never was; nothing was written. "
+        "See `perdure dead-letters list`."
+    )
 
 
 def check_first_turn(turn: Turn) -> None:

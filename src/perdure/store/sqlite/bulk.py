@@ -82,6 +82,8 @@ class Bulk:
     def _add_turn(self, turn: Turn) -> None:
         if turn.consumed or turn.pruned or turn.continued is not None or turn.notice is not None:
             raise _Unusual
+        if turn.waits is not None or turn.returned or turn.dead:
+            raise _Unusual
         key, generation, expected = turn.key, turn.generation, turn.expected_seq
         records = self._records
         for (seq, at, kind, location, data, check), effect in turn.entries:
@@ -107,7 +109,7 @@ class Bulk:
         )
 
     def _add_run(self, new: NewRun, opening: Turn | None) -> None:
-        if opening is None or new.parent is not None or not only_opens(opening):
+        if opening is None or new.parent is not None or opening.waits or not only_opens(opening):
             raise _Unusual
         if (opening.epoch, opening.generation, opening.expected_seq) != FIRST_POSITION:
             raise _Unusual  # a mistake of the caller, refused on the long way

@@ -12,6 +12,7 @@ from perdure.store.base import (
     PLAIN,
     TERMINAL,
     Appended,
+    CommitResult,
     Committed,
     Created,
     Creation,
@@ -19,12 +20,14 @@ from perdure.store.base import (
     Existing,
     NewItem,
     NewRun,
+    Rejected,
     Release,
     RunKey,
     RunRow,
     Turn,
     WorkerInfo,
 )
+from perdure.store.sqlite import events, letters
 from perdure.store.sqlite.bulk import only_opens
 from perdure.store.sqlite.inbox import (
     Receiver,
@@ -48,10 +51,13 @@ def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existi
     key = add_run(session, new, new.parent, opening)
     if key is None:
         return Existing(row=run_row(session.rows(SQL["run_by_id"], (new.id,))[0]))
-    if opening is not None:
-        return Created(key=key, epoch=int(new.owner is not None), committed=PLAIN)
-    committed = None if turn is None else commit_turn(session, key, turn)
-    if committed is not None and not isinstance(committed, Committed):
+    committed: CommitResult | None = PLAIN
+    if opening is None:
+        committed = None if turn is None else commit_turn(session, key, turn)
+    elif opening.waits:
+        found = events.settle(session, key, opening.waits, (), frozenset(), opening.at, opening.pending_max)
+        committed = Committed(deliveries=found)
+    if isinstance(committed, Rejected):
         raise AssertionError(f"a fresh run refused its first turn: {committed.reason}")
     return Created(key=key, epoch=int(new.owner is not None), committed=committed)
 
@@ -87,18 +93,23 @@ def terminate(session: Session, run_id: str, reason: str, at: int) -> Sequence[D
         return None
     at = max(at, run.updated_at)  # records of one run never go back in time
     session.execute(SQL["terminate_run"], (at, run.key))
-    session.execute(SQL["add_record"], (run.key, run.generation, *items.terminated_row(run.next_seq, at, reason)))
+    last = items.terminated_row(run.next_seq, at, reason)
+    session.execute(SQL["add_record"], (run.key, run.generation, *last))
     asked = items.orphaned_cancel(run_id, reason, at)
-    told = [offer(session, child, asked) for child in find_open_children(session, run.key)]
+    told: list[Delivery | str] = [*letters.end(session, run.key, last, at, NEVER)]
+    told += [offer(session, child, asked) for child in find_open_children(session, run.key)]
     if run.parent is not None and (parent := find_receiver_by_key(session, run.parent.key)) is not None:
         told.insert(0, offer(session, parent, items.terminated_notice(run.parent, run_id, reason, at)))
     return [delivery for delivery in told if isinstance(delivery, Delivery)]
 
 
 def resume(session: Session, run_id: str, at: int) -> bool:
-    _existing(session, run_id)
+    run = _existing(session, run_id)
     session.execute(SQL["resume_run"], (at, run_id))
-    return session.changes() == 1
+    if session.changes() == 0:
+        return False
+    events.look_again(session, run.key, at)
+    return True
 
 
 def _existing(session: Session, run_id: str) -> Receiver:
@@ -146,8 +157,11 @@ def release(session: Session, worker_id: str, releases: Sequence[Release]) -> No
 
 def park(session: Session, key: RunKey, epoch: int, reason: str, at: int) -> bool:
     session.execute(SQL["park_run"], (reason, at, key, epoch))
-    # The second half recognises the same call again, after a lost answer.
-    return session.changes() == 1 or session.row(SQL["is_parked"], (key, epoch, reason)) is not None
+    if session.changes() == 1:
+        events.return_held(session, key, at)
+        return True
+    # This recognises the same call again, after a lost answer.
+    return session.row(SQL["is_parked"], (key, epoch, reason)) is not None
 
 
 def data_version(session: Session) -> int:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from perdure.store.base import TERMINAL, Delivery, InboxItem, ItemKind, NewItem, RunKey
 from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.rows import policy_text
 from perdure.store.sqlite.session import Session
 
 _BY_ID, _BY_KEY, _CHILDREN = SQL["receiver_by_id"], SQL["receiver_by_key"], SQL["open_children"]
@@ -57,19 +58,23 @@ def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int 
         session.execute(_MARK_CANCEL, (key,))
     elif item.kind is ItemKind.EVENT and _is_full(session, key, item.type, pending_max):
         return "full"
-    return _put(session, receiver, item)
+    return put(session, receiver, item)
 
 
 def _is_full(session: Session, key: RunKey, kind: str, pending_max: int) -> bool:
     return pending_max <= 0 or session.row(_IS_FULL, (key, kind, pending_max - 1)) is not None
 
 
-def _put(session: Session, receiver: Receiver, item: NewItem) -> Delivery:
+def put(session: Session, receiver: Receiver, item: NewItem, publication: int = 0) -> Delivery:
+    """Store an item. `publication`: the published event that it is a copy of."""
     key, owner = receiver.key, receiver.owner
     if item.dedup is not None:
         session.execute(_ADD_DEDUP, (key, item.dedup))
     previous = receiver.last_item
-    session.execute(_ADD_ITEM, (key, item.kind, item.type, item.data, item.sent_at, previous))
+    policy = item.policy
+    held = int(bool(publication) and policy.single)
+    travels = (policy_text(policy), item.expires_at, publication, held, item.request)
+    session.execute(_ADD_ITEM, (key, item.kind, item.type, item.data, item.sent_at, previous, *travels))
     item_id = session.connection.last_insert_rowid()
     session.execute(_NOTE_ITEM, (item_id, key))
     if owner is None:
@@ -77,6 +82,15 @@ def _put(session: Session, receiver: Receiver, item: NewItem) -> Delivery:
         # (testing/store/release.py).
         session.execute(_WAKE, (key,))
     stored = InboxItem(
-        id=item_id, kind=item.kind, type=item.type, data=item.data, sent_at=item.sent_at, previous=previous
+        id=item_id,
+        kind=item.kind,
+        type=item.type,
+        data=item.data,
+        sent_at=item.sent_at,
+        previous=previous,
+        policy=policy,
+        expires_at=item.expires_at,
+        publication=publication,
+        request=item.request,
     )
     return Delivery(key, owner, stored)

@@ -18,8 +18,10 @@ from perdure.store.sqlite.session import Session, use_wal
 #: "prdu" as a big-endian number; set by the first migration.
 APPLICATION_ID: Final = int.from_bytes(b"prdu", "big")
 
+#: Number, as in the name of the file, and text. A file is at the number of the last one it has seen.
 MIGRATIONS: Final = tuple(
-    path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "migrations").glob("*.sql"))
+    (int(path.name[:4]), path.read_text(encoding="utf-8"))
+    for path in sorted((Path(__file__).parent / "migrations").glob("*.sql"))
 )
 
 
@@ -33,8 +35,12 @@ def migrate(session: Session, path: str) -> None:
     finally:
         session.execute(SQL["rollback"])
     use_wal(session)
-    if version < len(MIGRATIONS):
+    if version < _newest():
         _upgrade(session, path)
+
+
+def _newest() -> int:
+    return MIGRATIONS[-1][0]
 
 
 def _recognise(session: Session, path: str) -> int:
@@ -43,9 +49,9 @@ def _recognise(session: Session, path: str) -> int:
     version: int = session.value(SQL["user_version"])
     if owner != APPLICATION_ID and (owner != 0 or version != 0 or not session.value(SQL["is_empty"])):
         raise StoreUnusable(f"{path} is a SQLite database of another program. Choose another path; it was left alone.")
-    if version > len(MIGRATIONS):
+    if version > _newest():
         raise SchemaTooNew(
-            f"{path} is schema {version}; this perdure understands up to {len(MIGRATIONS)}.\n"
+            f"{path} is schema {version}; this perdure understands up to {_newest()}.\n"
             "  Upgrade perdure, or restore a backup made before the migration."
         )
     return version
@@ -55,8 +61,10 @@ def _upgrade(session: Session, path: str) -> None:
     session.execute(SQL["begin"])
     try:
         # Read again: whoever held the lock before us may have done the work.
-        for migration in MIGRATIONS[_recognise(session, path) :]:
-            session.execute(migration)
+        version = _recognise(session, path)
+        for number, migration in MIGRATIONS:
+            if number > version:
+                session.execute(migration)
         session.execute(SQL["commit"])
     except BaseException:
         if session.connection.in_transaction:

@@ -13,11 +13,13 @@ UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, wake_at = ?4, front
 WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN ('pending', 'running', 'waiting');
 
 -- name: finish_run
--- The last turn: terminal, nobody's, nothing to wake for.
+-- The last turn: terminal, nobody's, nothing to wake for. Says whether something ever came for it, or somebody wants to
+-- hear of its end: without either, nothing else is left to do.
 UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, finished_at = ?3, wake_at = NULL, owner = NULL,
     frontier = ?4, custom_status = coalesce(?5, custom_status), state = coalesce(?6, state), recoveries = 0,
     reason = NULL
-WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN ('pending', 'running', 'waiting');
+WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN ('pending', 'running', 'waiting')
+RETURNING last_item OR watched;
 
 -- name: continue_run
 -- `continue_as`: the next generation under the same id, owner and epoch.
@@ -70,7 +72,8 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         state = coalesce(CAST(turn.value ->> 6 AS BLOB), state), recoveries = 0, reason = NULL
     FROM json_each(NEW.finished) AS turn
     WHERE runs.key = turn.value ->> 7 AND epoch = turn.value ->> 8 AND generation = turn.value ->> 9
-        AND next_seq = turn.value ->> 10 AND status IN ('pending', 'running', 'waiting');
+        AND next_seq = turn.value ->> 10 AND status IN ('pending', 'running', 'waiting')
+        AND last_item = 0 AND watched = 0; -- otherwise more is to be done than this
     SELECT RAISE(ABORT, 'a last turn does not fit') WHERE changes() <> NEW.finished_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, CAST(value ->> 6 AS BLOB),
@@ -129,15 +132,16 @@ SELECT 1 FROM inbox WHERE run_key = ? AND kind = 'event' AND type = ? LIMIT 1 OF
 
 -- name: add_item
 -- Put an item into an inbox.
-INSERT INTO inbox (run_key, kind, type, data, sent_at, previous) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO inbox (run_key, kind, type, data, sent_at, previous, policy, expires_at, publication, held, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: note_item
 -- The newest item of a run, which the next one will name as the one before it.
 UPDATE runs SET last_item = ? WHERE key = ?;
 
 -- name: item_is_unread
--- Whether an item a turn takes is still there to be taken.
-SELECT 1 FROM inbox WHERE id = ? AND run_key = ?;
+-- Whether an item a turn takes is still there to be taken: the publication that goes with it, or -1.
+SELECT iif(held, publication, -1) FROM inbox WHERE id = ? AND run_key = ?;
 
 -- name: take_item
 -- A turn took the item.
@@ -150,6 +154,215 @@ UPDATE runs SET ready_at = 0 WHERE key = ? AND owner IS NULL AND ready_at > 0;
 -- name: mark_cancel
 -- The first cancel request. There is no second.
 UPDATE runs SET cancel_requested = 1 WHERE key = ?;
+
+-- == published events ===================================================================================
+
+-- name: add_publication
+-- Publish an event. The newest run at this moment tells who was created before it.
+INSERT INTO publications (type, single, data, published_at, policy, delivery, expires_at, last_run, spread_after)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'runs'), 0), ?8)
+RETURNING id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after;
+
+-- name: has_publication_key
+-- Was this published before?
+SELECT 1 FROM publication_keys WHERE dedup = ?;
+
+-- name: add_publication_key
+-- Remember it.
+INSERT INTO publication_keys (dedup, at) VALUES (?, ?);
+
+-- name: last_publication
+-- The newest publication ever, whether or not it is still there.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'publications'), 0);
+
+-- name: next_spreading
+-- The oldest publication that not all who waited have.
+SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+WHERE spread_after IS NOT NULL ORDER BY id LIMIT 1;
+
+-- name: move_spreading
+-- How far it has come; NULL: all have it.
+UPDATE publications SET spread_after = ? WHERE id = ?;
+
+-- name: waiters
+-- The next runs that wait for a type.
+SELECT run_key, since, shared FROM waits WHERE type = ? AND wanted > 0 AND run_key > ? ORDER BY run_key LIMIT ?;
+
+-- name: free_publications
+-- A part of the log of a type, shared (0) or single (1): those that nobody holds, in the order of publishing.
+SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+WHERE type = ? AND single = ? AND holder IS NULL AND id > ? ORDER BY id LIMIT ?;
+
+-- name: acceptable_publications
+-- The same of single ones, without those that a run handed back.
+SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+WHERE type = ?1 AND single = 1 AND holder IS NULL AND id > ?2
+    AND NOT EXISTS (SELECT 1 FROM refusals WHERE run_key = ?3 AND type = ?1 AND publication = publications.id)
+ORDER BY id LIMIT ?4;
+
+-- name: publication
+-- One that is being handed on.
+SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+WHERE id = ? AND holder IS NULL;
+
+-- name: run_with_room
+-- The oldest run that waits, may have a single publication and has room for it. ?1 type, ?2 publication, ?3 its
+-- delivery, ?4 its newest run, ?5 a run that does not want it.
+SELECT waits.run_key FROM waits CROSS JOIN runs ON runs.key = waits.run_key
+WHERE waits.type = ?1 AND waits.wanted > waits.held AND waits.run_key <> ?5
+    AND NOT EXISTS (SELECT 1 FROM refusals WHERE run_key = waits.run_key AND type = ?1 AND publication = ?2)
+    AND CASE ?3 WHEN 'after_create' THEN waits.run_key <= ?4 WHEN 'after_wait' THEN waits.since < ?2 ELSE 1 END
+    AND runs.status IN ('pending', 'running', 'waiting')
+ORDER BY waits.run_key LIMIT 1;
+
+-- name: hold_publication
+-- It is in the inbox of a run now, or (NULL) in nobody's.
+UPDATE publications SET holder = ? WHERE id = ?;
+
+-- name: remove_publication
+-- Its reader took it, or its time is over.
+DELETE FROM publications WHERE id = ?;
+
+-- name: waits_of_run
+-- What a run has to do with which types.
+SELECT type, wanted, held, since, shared, refused FROM waits WHERE run_key = ?;
+
+-- name: set_wait
+-- The run waits for a type, or (wanted = 0) no longer.
+INSERT INTO waits (run_key, type, wanted, held, since, shared, refused) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (run_key, type) DO UPDATE SET wanted = ?3, held = ?4, since = ?5, shared = ?6, refused = ?7;
+
+-- name: note_shared
+-- The run has had the copies up to this publication.
+UPDATE waits SET shared = ? WHERE run_key = ? AND type = ?;
+
+-- name: add_refusal
+-- The run does not want this single publication.
+INSERT INTO refusals (run_key, type, publication) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: note_refusal
+-- So that a wait without any costs nothing more.
+UPDATE waits SET refused = 1 WHERE run_key = ? AND type = ?;
+
+-- name: forget_refusals
+-- It waits for something else of this type now.
+DELETE FROM refusals WHERE run_key = ? AND type = ?;
+
+-- name: forget_all_refusals
+-- The run has ended.
+DELETE FROM refusals WHERE run_key = ?;
+
+-- name: count_held
+-- How many single publications of a type a run holds.
+SELECT count(*) FROM inbox WHERE run_key = ? AND kind = 'event' AND type = ? AND held = 1;
+
+-- name: count_again
+-- The same, where it is kept.
+UPDATE waits SET held = (SELECT count(*) FROM inbox WHERE inbox.run_key = waits.run_key AND inbox.kind = 'event'
+    AND inbox.type = waits.type AND inbox.held = 1)
+WHERE run_key = ? AND type = ?;
+
+-- name: count_unread
+-- How many events of a type wait in an inbox.
+SELECT count(*) FROM inbox WHERE run_key = ? AND kind = 'event' AND type = ?;
+
+-- name: held_items
+-- The single publications that a run holds.
+SELECT * FROM inbox WHERE run_key = ? AND held = 1 ORDER BY id;
+
+-- name: item
+-- One item of a run.
+SELECT * FROM inbox WHERE id = ? AND run_key = ?;
+
+-- name: forget_waits
+-- The run has ended.
+DELETE FROM waits WHERE run_key = ?;
+
+-- name: empty_inbox
+-- The run has ended, and what was unread has gone where it belongs.
+DELETE FROM inbox WHERE run_key = ?;
+
+-- == dead letters, replies, watches =====================================================================
+
+-- name: add_letter
+-- An event did not reach its run.
+INSERT INTO dead_letters (type, data, policy, target, target_status, sent_at, died_at, reason)
+SELECT ?, ?, ?, id, status, ?, ?, ? FROM runs WHERE key = ?;
+
+-- name: letter
+-- One dead letter.
+SELECT * FROM dead_letters WHERE id = ?;
+
+-- name: letters
+-- A page of dead letters, oldest first.
+SELECT * FROM dead_letters WHERE (?1 IS NULL OR type = ?1) AND id > ?2 ORDER BY id LIMIT ?3;
+
+-- name: remove_letter
+-- It was replayed, or nobody wants it any more.
+DELETE FROM dead_letters WHERE id = ?;
+
+-- name: publications
+-- A page of published events, oldest first, and who holds them.
+SELECT publications.id, publications.type, data, published_at, policy, expires_at, runs.id
+FROM publications LEFT JOIN runs ON runs.key = publications.holder
+WHERE (?1 IS NULL OR publications.type = ?1) AND publications.id > ?2 ORDER BY publications.id LIMIT ?3;
+
+-- name: add_reply
+-- The answer to a request. There is no second.
+INSERT INTO replies (request, data, at) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING;
+
+-- name: reply
+-- What was answered.
+SELECT data FROM replies WHERE request = ?;
+
+-- name: add_watch
+-- A run wants to hear of the end of another.
+INSERT INTO watches (target_key, watcher_key, watcher_generation, location) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: mark_watched
+-- So that ending a run nobody watches costs nothing.
+UPDATE runs SET watched = 1 WHERE key = ?;
+
+-- name: watchers
+-- Whom to tell of the end of a run.
+SELECT watcher_key, watcher_generation, location FROM watches WHERE target_key = ?;
+
+-- name: forget_watches
+-- They were told.
+DELETE FROM watches WHERE target_key = ?;
+
+-- name: end_of_run
+-- What a run that has ended is known by: its last record.
+SELECT seq, at, kind, location, data, "check" FROM journal
+WHERE run_key = ? AND generation = ? ORDER BY seq DESC LIMIT 1;
+
+-- name: count_expired
+-- Another one whose time was over before somebody read it.
+INSERT INTO expired_events (type, count) VALUES (?, 1) ON CONFLICT (type) DO UPDATE SET count = count + 1;
+
+-- name: expired_events
+-- How many there were.
+SELECT type, count FROM expired_events ORDER BY type;
+
+-- name: late_items
+-- Unread events whose time is over.
+SELECT * FROM inbox WHERE expires_at <= ? ORDER BY expires_at LIMIT ?;
+
+-- name: late_publications
+-- Published events whose time is over.
+SELECT id, type, single FROM publications WHERE holder IS NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?;
+
+-- name: old_publications
+-- Published events that were kept long enough.
+SELECT id, type, single FROM publications WHERE holder IS NULL AND published_at < ? ORDER BY published_at LIMIT ?;
+
+-- name: remove_old_replies
+-- Whoever asked will not come any more.
+DELETE FROM replies WHERE request IN (SELECT request FROM replies WHERE at < ? ORDER BY at LIMIT ?);
+
+-- name: remove_old_publication_keys
+-- Nobody will repeat that any more.
+DELETE FROM publication_keys WHERE dedup IN (SELECT dedup FROM publication_keys WHERE at < ? ORDER BY at LIMIT ?);
 
 -- == life of a run ======================================================================================
 
@@ -293,7 +506,7 @@ SELECT key, epoch FROM runs WHERE owner = ? AND status IN ('pending', 'running',
 
 -- name: fresh_items
 -- What arrived for a worker's runs after its cursor.
-SELECT inbox.*, runs.owner FROM inbox CROSS JOIN runs ON runs.key = inbox.run_key
+SELECT runs.owner, inbox.* FROM inbox CROSS JOIN runs ON runs.key = inbox.run_key
 WHERE inbox.id > ? AND runs.owner = ? ORDER BY inbox.id;
 
 -- name: last_item

@@ -11,10 +11,12 @@ import msgspec
 from perdure.kernel.journal import Row
 from perdure.store.base import (
     TERMINAL,
+    DeadLetter,
     Delivery,
     InboxItem,
     Loaded,
     News,
+    Publication,
     RunFilter,
     RunKey,
     RunRow,
@@ -22,7 +24,7 @@ from perdure.store.base import (
     WorkerInfo,
 )
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import Values, inbox_item, records, run_row, worker_info
+from perdure.store.sqlite.rows import Values, dead_letter, inbox_item, read_policy, records, run_row, worker_info
 from perdure.store.sqlite.session import Session
 
 T = TypeVar("T")
@@ -116,6 +118,41 @@ def count_runs(session: Session) -> Mapping[Status, int]:
     return {Status(status): count for status, count in counted}
 
 
+# -- events ----------------------------------------------------------------------------------------------
+
+
+def is_spreading(session: Session) -> bool:
+    return session.row(SQL["next_spreading"]) is not None
+
+
+def reply(session: Session, request: str) -> bytes | None:
+    found: bytes | None = session.value(SQL["reply"], (request,))
+    return found
+
+
+def publications(session: Session, kind: str | None, limit: int, after: int) -> Sequence[Publication]:
+    return [
+        Publication(
+            id=values[0],
+            type=values[1],
+            data=values[2],
+            published_at=values[3],
+            policy=read_policy(values[4]),
+            expires_at=values[5],
+            holder=values[6],
+        )
+        for values in session.rows(SQL["publications"], (kind, after, limit))
+    ]
+
+
+def letters(session: Session, kind: str | None, limit: int, after: int) -> Sequence[DeadLetter]:
+    return [dead_letter(values) for values in session.rows(SQL["letters"], (kind, after, limit))]
+
+
+def expired_events(session: Session) -> Mapping[str, int]:
+    return dict(session.rows(SQL["expired_events"]))
+
+
 # -- workers ---------------------------------------------------------------------------------------------
 
 
@@ -144,6 +181,6 @@ def _news(session: Session, worker_id: str, cursor: int) -> News:
     # Nothing with a lower id can appear behind a cursor (a store with concurrent writers needs another way).
     last: int = session.value(SQL["last_item"])
     found = session.rows(SQL["fresh_items"], (cursor, worker_id)) if cursor else []
-    fresh = [Delivery(values[1], values[7], inbox_item(values)) for values in found]
+    fresh = [Delivery(values[2], values[0], inbox_item(values[1:])) for values in found]
     ended = [key for (key,) in session.rows(SQL["ended_under_owner"], (worker_id,))]
     return News(cursor=last, items=fresh, ended=ended)

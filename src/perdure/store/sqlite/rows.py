@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+import msgspec
+
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.journal import Row
-from perdure.store.base import InboxItem, ItemKind, ParentLink, RunRow, Status, WorkerInfo
+from perdure.store.base import DeadLetter, InboxItem, ItemKind, ParentLink, RunRow, Status, WorkerInfo
 
 Values: TypeAlias = tuple[Any, ...]
 
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(EventPolicy).decode
 _statuses = {str(status): status for status in Status}
 _kinds = {str(kind): kind for kind in ItemKind}
 
@@ -49,7 +55,41 @@ def run_row(values: Values) -> RunRow:
 def inbox_item(values: Values) -> InboxItem:
     """A row of `SELECT * FROM inbox`."""
     return InboxItem(
-        id=values[0], kind=_kinds[values[2]], type=values[3], data=values[4], sent_at=values[5], previous=values[6]
+        id=values[0],
+        kind=_kinds[values[2]],
+        type=values[3],
+        data=values[4],
+        sent_at=values[5],
+        previous=values[6],
+        policy=read_policy(values[7]),
+        expires_at=values[8],
+        publication=values[9],
+        request=values[11],
+    )
+
+
+def policy_text(policy: EventPolicy) -> str:
+    """How an event travels, as a column keeps it. Nearly all have the defaults."""
+    return "" if policy is DEFAULT_POLICY or policy == DEFAULT_POLICY else _encode(policy).decode()
+
+
+@functools.lru_cache(maxsize=256)
+def read_policy(text: str) -> EventPolicy:
+    return _decode(text) if text else DEFAULT_POLICY
+
+
+def dead_letter(values: Values) -> DeadLetter:
+    """A row of `SELECT * FROM dead_letters`."""
+    return DeadLetter(
+        id=values[0],
+        type=values[1],
+        data=values[2],
+        policy=read_policy(values[3]),
+        target=values[4],
+        target_status=_statuses[values[5]],
+        sent_at=values[6],
+        died_at=values[7],
+        reason=values[8],
     )
 
 

@@ -26,6 +26,7 @@ from perdure.store.base import (
     CommitResult,
     Created,
     Creation,
+    DeadLetter,
     Delivery,
     Existing,
     InboxItem,
@@ -33,17 +34,20 @@ from perdure.store.base import (
     NewItem,
     NewRun,
     News,
+    Publication,
+    Published,
     Release,
     Reopen,
     RunFilter,
     RunKey,
     RunRow,
     Snapshot,
+    Spread,
     Status,
     Turn,
     WorkerInfo,
 )
-from perdure.store.sqlite import changes, lifecycle, liveness, reads
+from perdure.store.sqlite import changes, events, letters, lifecycle, liveness, reads
 from perdure.store.sqlite.lane import Lane
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.reader import Reader
@@ -219,6 +223,26 @@ class SQLiteStore:
     async def delete(self, keys: Sequence[RunKey]) -> int:
         return await self._write(lifecycle.delete, keys)
 
+    async def publish(self, item: NewItem, pending_max: int) -> Published:
+        return await self._write_here(events.publish, item, pending_max)
+
+    async def spread(self, at: int, runs_max: int, pending_max: int) -> Spread:
+        if not await self._read(reads.is_spreading):
+            return Spread()
+        return await self._write(events.spread, at, runs_max, pending_max)
+
+    async def reply(self, request: str) -> bytes | None:
+        return await self._read(reads.reply, request)
+
+    async def replay_letter(self, letter_id: int, run_id: str | None, at: int, pending_max: int) -> Published:
+        return await self._write(letters.replay_letter, letter_id, run_id, at, pending_max)
+
+    async def remove_letters(self, letter_ids: Sequence[int]) -> int:
+        return await self._write(letters.remove_letters, letter_ids)
+
+    async def tidy_events(self, at: int, before: int, limit: int) -> int:
+        return await self._write(letters.tidy, at, before, limit)
+
     # -- workers -----------------------------------------------------------------------------------------
 
     async def register_worker(self, worker: WorkerInfo) -> None:
@@ -334,6 +358,15 @@ class SQLiteStore:
     def _look_for_dead(self, session: Session) -> frozenset[str]:
         others = [worker.id for worker in reads.workers(session) if worker.id not in self._locks]
         return frozenset(worker_id for worker_id in others if liveness.is_dead(self.path, worker_id))
+
+    async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
+        return await self._read(reads.publications, type, limit, after)
+
+    async def letters(self, type: str | None, limit: int, after: int = 0) -> Sequence[DeadLetter]:  # noqa: A002
+        return await self._read(reads.letters, type, limit, after)
+
+    async def expired_events(self) -> Mapping[str, int]:
+        return await self._read(reads.expired_events)
 
 
 def _sqlite_number() -> int:

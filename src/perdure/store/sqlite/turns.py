@@ -22,12 +22,16 @@ from perdure.store.base import (
     NewItem,
     NewRun,
     ParentLink,
+    Publish,
+    Reply,
     RunKey,
     Send,
     Spawn,
     Status,
     Turn,
+    Watch,
 )
+from perdure.store.sqlite import events, letters
 from perdure.store.sqlite.inbox import find_receiver, find_receiver_by_key, offer
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import records, run_row
@@ -38,38 +42,55 @@ _ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item
 _POSITION, _ADD_RUN, _RUN_BY_ID = SQL["position_of_run"], SQL["add_run"], SQL["run_by_id"]
 _PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
 _PRUNE, _NOTE_PRUNED = SQL["prune_record"], SQL["note_pruned"]
+_REMOVE_PUBLICATION = SQL["remove_publication"]
 
 
 def commit_turns(session: Session, turns: Sequence[Turn]) -> Sequence[CommitResult]:
     return [commit_turn(session, turn.key, turn) for turn in turns]
 
 
+def _is_about_events(turn: Turn) -> bool:
+    return bool(turn.waits is not None or turn.returned or turn.dead)
+
+
 def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     """Make one turn durable, all or nothing. The key is apart because a first turn does not know it."""
-    if turn.consumed and not all(session.value(_UNREAD, (item, key)) for item in turn.consumed):
-        # Taken before: by this very turn if it comes again, else by a worker that had the run in between.
-        return _recognise(session, key, turn)
-    if not _update_run(session, key, turn):
+    taken: list[int | None] = []
+    if turn.consumed or turn.dead:
+        taken = [session.value(_UNREAD, (item, key)) for item in (*turn.consumed, *(one.id for one in turn.dead))]
+        if None in taken:
+            # Taken before: by this very turn if it comes again, else by a worker that had the run in between.
+            return _recognise(session, key, turn)
+    moved = _update_run(session, key, turn)
+    if not moved:
         return _recognise(session, key, turn)
     generation = turn.generation
     execute = session.execute
     if turn.consumed:
         session.executemany(_TAKE, [(item_id, key) for item_id in turn.consumed])
+        session.executemany(
+            _REMOVE_PUBLICATION, [(publication,) for publication in taken if publication and publication > 0]
+        )
     if turn.pruned:
         session.executemany(_PRUNE, [(key, generation, seq) for seq in turn.pruned])
         execute(_NOTE_PRUNED, (len(turn.pruned), key, generation))
+    about_events = moved == _WITH_REMAINS or _is_about_events(turn)
     for row, effect in turn.entries:
         if effect is not None:
             break
         execute(_ADD_RECORD, (key, generation, *row))
     else:
-        if turn.continued is None and turn.notice is None:
+        if turn.continued is None and turn.notice is None and not about_events:
             return PLAIN
-    return _Effects(session, key, turn).apply()
+    return _Effects(session, key, turn).apply(about_events=about_events)
 
 
-def _update_run(session: Session, key: RunKey, turn: Turn) -> bool:
-    """Move the run on, if the turn fits where the run is."""
+#: What became of a turn that fits: the run goes on or has nothing left behind, or it ended and something is to be done.
+_MOVED, _WITH_REMAINS = 1, 2
+
+
+def _update_run(session: Session, key: RunKey, turn: Turn) -> int:
+    """Move the run on, if the turn fits where the run is; 0: it does not."""
     status, expected = turn.status, turn.expected_seq
     fence = (key, turn.epoch, turn.generation, expected)
     next_seq = expected + len(turn.entries)
@@ -79,11 +100,12 @@ def _update_run(session: Session, key: RunKey, turn: Turn) -> bool:
         session.execute(_CONTINUE, (*named, turn.frontier, turn.custom_status, turn.state, *fence))
     elif status.terminal:
         shown = (turn.frontier, turn.custom_status, turn.state)
-        session.execute(_FINISH, (status, next_seq, turn.at, *shown, *fence))
+        left = session.row(_FINISH, (status, next_seq, turn.at, *shown, *fence))
+        return 0 if left is None else _WITH_REMAINS if left[0] else _MOVED
     else:
         shown = (turn.frontier, turn.custom_status, turn.state)
         session.execute(_ADVANCE, (status, next_seq, turn.at, turn.wake_at, *shown, *fence))
-    return session.changes() == 1
+    return int(session.changes() == 1)
 
 
 class _Effects:
@@ -96,8 +118,9 @@ class _Effects:
         self._effects: list[Row] = []
         self._deliveries: list[Delivery] = []
         self._spawned: dict[str, RunKey] = {}
+        self._more = self._replied = False
 
-    def apply(self) -> Committed:
+    def apply(self, *, about_events: bool) -> Committed:
         """Everything from the first entry with an effect on; the entries before it are written already."""
         turn, generation = self._turn, self._turn.generation
         started = False
@@ -107,9 +130,29 @@ class _Effects:
                 self._session.execute(_ADD_RECORD, (self._key, generation, *self._row(entry)))
         if turn.continued is not None:
             self._session.execute(_ADD_RECORD, (self._key, generation + 1, *turn.continued.started))
+        if about_events:
+            self._about_events()
         if turn.notice is not None:
             self._deliveries += _tell_parent(self._session, self._key, turn.notice)
-        return Committed(effects=self._effects, deliveries=self._deliveries, spawned=self._spawned)
+        return Committed(
+            effects=self._effects,
+            deliveries=self._deliveries,
+            spawned=self._spawned,
+            more=self._more,
+            replied=self._replied,
+        )
+
+    def _about_events(self) -> None:
+        """What the run waits for now, or what it leaves behind."""
+        session, key, turn = self._session, self._key, self._turn
+        buried = letters.bury(session, key, turn.dead, turn.at) if turn.dead else set[str]()
+        if turn.status.terminal:
+            last = turn.entries[-1].row
+            self._deliveries += letters.end(session, key, last, turn.at, turn.pending_max)
+        else:
+            self._deliveries += events.settle(
+                session, key, turn.waits, turn.returned, buried, turn.at, turn.pending_max
+            )
 
     def _row(self, entry: Entry) -> Row:
         """Carry out an entry's effect and choose the row that tells how it went."""
@@ -121,6 +164,19 @@ class _Effects:
                 row = send.refused[reason] if reason else entry.row
             case Spawn() as spawn:
                 row = entry.row if self._spawn(spawn.new) else spawn.refused["conflict"]
+            case Publish(item=item):
+                published = events.publish(self._session, item, self._turn.pending_max)
+                self._deliveries += published.deliveries
+                self._more = self._more or published.more
+                row = entry.row
+            case Reply(request=request, data=data, at=at):
+                self._session.execute(SQL["add_reply"], (request, data, at))
+                self._replied = True
+                row = entry.row
+            case Watch() as watch:
+                told = letters.watch(self._session, self._key, self._turn.generation, watch, self._turn.at)
+                row = watch.refused["not_found"] if told is None else entry.row
+                self._deliveries += told or ()
         self._effects.append(row)
         return row
 

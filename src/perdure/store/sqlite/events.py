@@ -1,0 +1,282 @@
+"""Published events, and what a turn does to the waits of its run. `store.memory_events` says what must hold and why;
+this is the same in SQL. Each function runs inside somebody's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+from perdure.limits import SPREAD_RUNS_MAX
+from perdure.store.base import CLAIMABLE, Delivery, ItemKind, NewItem, Published, RunKey, Spread
+from perdure.store.sqlite.inbox import find_receiver_by_key, put
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.rows import inbox_item, policy_text, read_policy
+from perdure.store.sqlite.session import Session
+
+_WAITS, _SET_WAIT, _FREE, _NOTE_SHARED = (
+    SQL["waits_of_run"], SQL["set_wait"], SQL["free_publications"], SQL["note_shared"],
+)  # fmt: skip
+_LAST, _COUNT_HELD, _ROOM = SQL["last_publication"], SQL["count_held"], SQL["run_with_room"]
+_ACCEPTABLE = SQL["acceptable_publications"]
+
+#: Rows of a log read at once.
+_PAGE = 100
+
+
+class Publication(NamedTuple):
+    """A published event as the log has it."""
+
+    id: int
+    type: str
+    data: bytes
+    published_at: int
+    policy: str
+    delivery: str
+    expires_at: int | None
+    last_run: RunKey
+    spread_after: RunKey | None
+
+    def is_for(self, key: RunKey, since: int | None, at: int) -> bool:
+        """Whether a run may have it; `since`: the newest publication when that run began to wait."""
+        if self.expires_at is not None and self.expires_at <= at:
+            return False
+        if self.delivery == "after_create":
+            return key <= self.last_run
+        return self.delivery != "after_wait" or (since is not None and since < self.id)
+
+
+class Wait(NamedTuple):
+    """A row of `waits`, without its run."""
+
+    type: str
+    wanted: int = 0
+    held: int = 0
+    since: int = 0
+    shared: int = 0
+    refused: int = 0
+
+
+# -- publishing ------------------------------------------------------------------------------------------
+
+
+def publish(session: Session, item: NewItem, pending_max: int) -> Published:
+    if item.dedup is not None:
+        if session.row(SQL["has_publication_key"], (item.dedup,)) is not None:
+            return Published(id=None)
+        session.execute(SQL["add_publication_key"], (item.dedup, item.sent_at))
+    policy = item.policy
+    described = (item.type, int(policy.single), item.data, item.sent_at, policy_text(policy), policy.delivery)
+    added = session.row(SQL["add_publication"], (*described, item.expires_at, None if policy.single else 0))
+    if added is None:
+        raise AssertionError("an insert returned nothing")
+    published = Publication._make(added)
+    if policy.single:
+        return Published(id=published.id, deliveries=place(session, published, item.sent_at))
+    spread = _spread(session, published, item.sent_at, SPREAD_RUNS_MAX, pending_max)
+    return Published(id=published.id, deliveries=spread.deliveries, more=spread.more)
+
+
+def spread(session: Session, at: int, runs_max: int, pending_max: int) -> Spread:
+    found = session.row(SQL["next_spreading"])
+    if found is None:
+        return Spread()
+    done = _spread(session, Publication._make(found), at, runs_max, pending_max)
+    return Spread(deliveries=done.deliveries, more=done.more or session.row(SQL["next_spreading"]) is not None)
+
+
+def _spread(session: Session, published: Publication, at: int, runs_max: int, pending_max: int) -> Spread:
+    kind = published.type
+    waiters = session.rows(SQL["waiters"], (kind, published.spread_after or 0, runs_max + 1))
+    more = len(waiters) > runs_max
+    del waiters[runs_max:]
+    deliveries: list[Delivery] = []
+    # Read once for all: they differ only in where each run stands in the log.
+    log = _log(session, kind, min((shared for _, _, shared in waiters), default=published.id))
+    for key, since, shared in waiters:
+        new = [one for one in log if one.id > shared]
+        deliveries += _catch_up(session, key, kind, new, since, at, pending_max)
+    session.execute(SQL["move_spreading"], (waiters[-1][0] if more else None, published.id))
+    return Spread(deliveries=deliveries, more=more)
+
+
+def _log(session: Session, kind: str, after: int) -> list[Publication]:
+    return [Publication._make(values) for values in session.rows(_FREE, (kind, 0, after, -1))]
+
+
+def _catch_up(
+    session: Session,
+    key: RunKey,
+    kind: str,
+    new: Sequence[Publication],
+    since: int | None,
+    at: int,
+    pending_max: int,
+) -> list[Delivery]:
+    """Copy shared events that the run has not had. All that are new, in order: a later one must not overtake."""
+    if not new:
+        return []
+    deliveries: list[Delivery] = []
+    room = pending_max - session.value(SQL["count_unread"], (key, kind))
+    shared = 0
+    for published in new:
+        if published.is_for(key, since, at):
+            if room <= len(deliveries):
+                break  # the rest when it has read some
+            deliveries.append(_copy(session, key, published))
+        shared = published.id
+    if shared:
+        session.execute(_NOTE_SHARED, (shared, key, kind))
+    return deliveries
+
+
+def place(session: Session, published: Publication, at: int, but: RunKey = 0) -> list[Delivery]:
+    """Let one of the runs that wait hold a single event, if one may and has room: the oldest run of them."""
+    if published.expires_at is not None and published.expires_at <= at:
+        return []
+    described = (published.type, published.id, published.delivery, published.last_run, but)
+    key = session.value(_ROOM, described)
+    return [] if key is None else [_hold(session, key, published)]
+
+
+def _fetch(session: Session, key: RunKey, wait: Wait, since: int | None, at: int) -> list[Delivery]:
+    """Let a run hold single events that nobody else has, as many as it has room for."""
+    receiver = find_receiver_by_key(session, key)
+    if receiver is None or receiver.status not in CLAIMABLE:
+        return []
+    deliveries: list[Delivery] = []
+    room = wait.wanted - session.value(_COUNT_HELD, (key, wait.type))
+    after = 0
+    while room > len(deliveries):
+        page = [Publication._make(values) for values in session.rows(_ACCEPTABLE, (wait.type, after, key, _PAGE))]
+        for published in page:
+            after = published.id
+            if published.is_for(key, since, at):
+                deliveries.append(_hold(session, key, published))
+                if room <= len(deliveries):
+                    break
+        if len(page) < _PAGE:
+            break
+    return deliveries
+
+
+def _hold(session: Session, key: RunKey, published: Publication) -> Delivery:
+    session.execute(SQL["hold_publication"], (key, published.id))
+    delivery = _copy(session, key, published)
+    session.execute(SQL["count_again"], (key, published.type))
+    return delivery
+
+
+def _copy(session: Session, key: RunKey, published: Publication) -> Delivery:
+    receiver = find_receiver_by_key(session, key)
+    if receiver is None:
+        raise AssertionError(f"run {key} waits but does not exist")
+    item = NewItem(
+        kind=ItemKind.EVENT,
+        type=published.type,
+        data=published.data,
+        sent_at=published.published_at,
+        policy=read_policy(published.policy),
+    )
+    return put(session, receiver, item, published.id)
+
+
+# -- what a turn does ------------------------------------------------------------------------------------
+
+
+def settle(
+    session: Session,
+    key: RunKey,
+    waits: Mapping[str, int] | None,
+    returned: Sequence[int],
+    buried: Set[str],
+    at: int,
+    pending_max: int,
+) -> list[Delivery]:
+    """The run now waits for these types, and hands back events that it holds and does not take.
+
+    `buried`: types of which it may have room for another, because one was no good.
+    """
+    freed = [one for item_id in returned for one in _let_go(session, key, session.rows(SQL["item"], (item_id, key)))]
+    before = {wait.type: wait for wait in map(Wait._make, session.rows(_WAITS, (key,)))}
+    deliveries: list[Delivery] = []
+    if waits is not None:
+        deliveries += _settle_waits(session, key, waits, before, freed, at, pending_max)
+    else:
+        for kind in sorted((buried | {published.type for published in freed}) & before.keys()):
+            session.execute(SQL["count_again"], (key, kind))
+            if _refuse(session, key, kind, freed):
+                session.execute(SQL["note_refusal"], (key, kind))
+            deliveries += _fetch(session, key, before[kind], before[kind].since, at)
+    for published in freed:
+        deliveries += place(session, published, at, but=key)
+    return deliveries
+
+
+def _refuse(session: Session, key: RunKey, kind: str, freed: Sequence[Publication]) -> bool:
+    """Remember what the run handed back. Whether there was anything of this type."""
+    refused = [(key, kind, published.id) for published in freed if published.type == kind]
+    session.executemany(SQL["add_refusal"], refused)
+    return bool(refused)
+
+
+def _settle_waits(
+    session: Session,
+    key: RunKey,
+    waits: Mapping[str, int],
+    before: Mapping[str, Wait],
+    freed: Sequence[Publication],
+    at: int,
+    pending_max: int,
+) -> list[Delivery]:
+    """Look for what the run may have, as it waited before and as it waits now."""
+    deliveries: list[Delivery] = []
+    last: int = session.value(_LAST)
+    for kind in dict.fromkeys([*before, *waits]):
+        wanted = waits.get(kind, 0)
+        wait = before.get(kind, Wait(kind))
+        since = wait.since if wait.wanted else None
+        held = session.value(_COUNT_HELD, (key, kind)) if last else 0
+        # What it hands back in this very turn was judged by what it waits for now; anything older was not.
+        if wait.refused:
+            session.execute(SQL["forget_refusals"], (key, kind))
+        refused = int(_refuse(session, key, kind, freed)) if freed and wanted else 0
+        now = Wait(kind, wanted, held, wait.since if wait.wanted or not wanted else last, wait.shared, refused)
+        if now != wait:
+            session.execute(_SET_WAIT, (key, *now))
+        if not last or not (wanted or wait.wanted):
+            continue
+        # After the wait is stored, in the same transaction: the other order loses an event that commits in between
+        # (tests/events/test_published.py).
+        deliveries += _catch_up(session, key, kind, _log(session, kind, wait.shared), since, at, pending_max)
+        if wanted:
+            deliveries += _fetch(session, key, now, since, at)
+    return deliveries
+
+
+def _let_go(session: Session, key: RunKey, items: Iterable[tuple[Any, ...]]) -> list[Publication]:
+    """Take events that the run holds out of its inbox."""
+    freed: list[Publication] = []
+    for item in map(inbox_item, items):
+        if item.publication and item.policy.single:
+            session.execute(SQL["take_item"], (item.id, key))
+            session.execute(SQL["hold_publication"], (None, item.publication))
+            found = session.row(SQL["publication"], (item.publication,))
+            freed += [] if found is None else [Publication._make(found)]
+    return freed
+
+
+def return_held(session: Session, key: RunKey, at: int) -> list[Delivery]:
+    """A run that is stopped, or has ended, keeps no event from the others."""
+    freed = _let_go(session, key, session.rows(SQL["held_items"], (key,)))
+    for kind in {published.type for published in freed}:
+        session.execute(SQL["count_again"], (key, kind))
+    return [delivery for published in freed for delivery in place(session, published, at, but=key)]
+
+
+def look_again(session: Session, key: RunKey, at: int) -> None:
+    """The run may be given single events again, or has room for another."""
+    for wait in map(Wait._make, session.rows(_WAITS, (key,))):
+        if wait.wanted:
+            session.execute(SQL["count_again"], (key, wait.type))
+            _fetch(session, key, wait, wait.since, at)

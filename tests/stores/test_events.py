@@ -1,0 +1,350 @@
+"""W1: what every store promises about published events, below the engine.
+
+The memory store is the reference: whatever is done in whatever order, SQLite shows the same afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from perdure.errors import LetterNotFound, RunFinished
+from perdure.kernel.definitions import EventPolicy
+from perdure.store import memory_events
+from perdure.store.base import Committed, DeadItem, ItemKind, NewItem, Published, Spread, Status, Store, Turn
+from perdure.store.memory import MemoryStore
+from perdure.store.sqlite import SQLiteStore, migrate
+from perdure.store.sqlite import events as sqlite_events
+from perdure.store.sqlite.session import connect_writer, prepare_file
+from stores.store_kit import World, accept, create, finishing, row_of, turn
+
+SHARED = EventPolicy(consume=False)
+POLICIES = [
+    EventPolicy(delivery, consume, expires, undelivered)
+    for delivery in ("after_create", "after_wait", "all", "first")
+    for consume in (True, False)
+    for expires in (None, 40)
+    for undelivered in ("dead_letter", "broadcast", "discard")
+]
+
+
+def published(kind: str = "ping", policy: EventPolicy = SHARED, at: int = 50, **more: Any) -> NewItem:
+    return NewItem(kind=ItemKind.EVENT, type=kind, data=b"{}", sent_at=at, policy=policy, **more)
+
+
+def waiting(key: int, seq: int = 2, **waits: int) -> Turn:
+    return turn(key, seq, status=Status.WAITING, waits=waits)
+
+
+# -- memory and SQLite agree ---------------------------------------------------------------------------------
+
+
+def plain(answer: Any) -> Any:
+    """What two answers must share: lists and tuples are one, and `ready_at` is nobody's business."""
+    if isinstance(answer, Committed | Published | Spread):
+        return type(answer).__name__, list(answer.deliveries or ())
+    return list(answer) if isinstance(answer, list | tuple) else answer
+
+
+class Pair:
+    """The same calls on both stores; a random but repeatable life."""
+
+    def __init__(self, stores: list[Store], seed: int) -> None:
+        self.stores = stores
+        self.random = random.Random(seed)
+        self.runs: dict[str, tuple[int, int]] = {}  # id -> key, next seq
+        self.parked: set[str] = set()
+        self.at = 100
+        #: How often each run was given each shared publication.
+        self.given: Counter[tuple[str, int]] = Counter()
+        self.seen: set[int] = set()
+
+    async def both(self, name: str, *args: Any) -> Any:
+        answers = []
+        for store in self.stores:
+            try:
+                answers.append(await getattr(store, name)(*args))
+            except Exception as error:
+                answers.append((type(error), str(error)))
+        assert plain(answers[0]) == plain(answers[1]), name
+        return answers[0]
+
+    async def step(self) -> None:
+        self.at += self.random.randrange(3) * 10
+        choices = [self.create, self.wait, self.wait, self.publish, self.publish, self.read, self.read, self.hand_back,
+                   self.bury, self.end, self.park, self.spread, self.tidy, self.letter, self.send]  # fmt: skip
+        await self.random.choice(choices)()
+        await self.compare()
+
+    def pick(self) -> str | None:
+        open_runs = [run_id for run_id in self.runs if run_id not in self.parked]
+        return self.random.choice(open_runs) if open_runs else None
+
+    async def create(self) -> None:
+        run_id = f"r{self.random.randrange(1_000_000)}"
+        self.runs[run_id] = (await create(self.stores[0], run_id), 2)
+        await create(self.stores[1], run_id)
+
+    async def turn(self, run_id: str, **changes: Any) -> None:
+        key, seq = self.runs[run_id]
+        row = await row_of(self.stores[0], run_id)
+        fields = {"status": Status.WAITING, "at": self.at, "epoch": row.epoch, "pending_max": 6} | changes
+        results = [(await store.commit([turn(key, seq, **fields)]))[0] for store in self.stores]
+        assert plain(results[0]) == plain(results[1])
+        assert isinstance(results[0], Committed)
+
+    async def wait(self) -> None:
+        run_id = self.pick()
+        if run_id is not None:
+            kinds = self.random.sample(["a", "b"], self.random.randrange(3))
+            await self.turn(run_id, waits={kind: self.random.randrange(1, 4) for kind in kinds})
+
+    async def publish(self) -> None:
+        key = self.random.choice([None, None, str(self.random.randrange(5))])
+        policy = self.random.choice(POLICIES)
+        await self.both("publish", published(self.random.choice("ab"), policy, self.at, dedup=key), 6)
+
+    async def send(self) -> None:
+        run_id = self.pick()
+        if run_id is not None:
+            await self.both("append", run_id, published("a", self.random.choice(POLICIES), self.at), 6)
+
+    async def items(self, run_id: str) -> list[Any]:
+        return list(await self.stores[0].inbox(self.runs[run_id][0], 1000))
+
+    async def read(self) -> None:
+        """Takes one event, and waits for something (so that the receive came or went)."""
+        run_id = self.pick()
+        if run_id is not None and (items := await self.items(run_id)):
+            await self.turn(run_id, consumed=[self.random.choice(items).id], waits={"a": self.random.randrange(2)} if
+                            self.random.random() < 0.5 else {})  # fmt: skip
+
+    async def hand_back(self) -> None:
+        run_id = self.pick()
+        if run_id is not None:
+            held = [item.id for item in await self.items(run_id) if item.publication and item.policy.single]
+            await self.turn(run_id, returned=held, waits=self.random.choice([None, {"a": 2}]))
+
+    async def bury(self) -> None:
+        run_id = self.pick()
+        if run_id is not None and (items := await self.items(run_id)):
+            await self.turn(run_id, dead=[DeadItem(self.random.choice(items).id, "no good")])
+
+    async def end(self) -> None:
+        run_id = self.pick()
+        if run_id is None or len(self.runs) < 3:
+            return
+        key, seq = self.runs[run_id]
+        if self.random.random() < 0.5:
+            await self.both("terminate", run_id, "enough", self.at)
+        else:
+            row = await row_of(self.stores[0], run_id)
+            ends = finishing(key, seq, at=self.at, epoch=row.epoch, waits={}, pending_max=6)
+            results = [(await store.commit([ends]))[0] for store in self.stores]
+            assert plain(results[0]) == plain(results[1])
+        assert await self.items(run_id) == []
+        del self.runs[run_id]
+
+    async def park(self) -> None:
+        if self.parked:
+            run_id = self.parked.pop()
+            assert await self.both("resume", run_id, self.at)
+            assert await self.both("claim", "w1", self.at, 10)
+        elif (run_id := self.pick()) is not None:
+            row = await row_of(self.stores[0], run_id)
+            assert await self.both("park", row.key, row.epoch, "broken", self.at)
+            self.parked.add(run_id)
+
+    async def spread(self) -> None:
+        await self.both("spread", self.at, self.random.randrange(1, 3), 6)
+
+    async def tidy(self) -> None:
+        await self.both("tidy_events", self.at, self.at - self.random.choice([30, 1000]), 1000)
+
+    async def letter(self) -> None:
+        for letter in (await self.stores[0].letters(None, 1000))[:1]:
+            if self.random.random() < 0.3:
+                await self.both("remove_letters", [letter.id])
+            else:
+                run_id = self.random.choice([None, self.pick()])
+                await self.both("replay_letter", letter.id, run_id, self.at, 6)
+
+    async def compare(self) -> None:
+        holders: Counter[int] = Counter()
+        for run_id, (key, _) in self.runs.items():
+            found = await self.both("inbox", key, 1000)
+            for item in found:
+                single = item.publication and item.policy.single
+                holders[item.publication] += bool(single)
+                if item.publication and not single and item.id not in self.seen:
+                    self.given[run_id, item.publication] += 1
+                self.seen.add(item.id)
+        assert not holders or max(holders.values()) <= 1, "two runs hold one event"
+        assert not self.given or max(self.given.values()) <= 1, "a run got an event twice"
+        logged = await self.both("publications", None, 1000)
+        await self.both("letters", None, 1000)
+        assert dict(await self.stores[0].expired_events()) == dict(await self.stores[1].expired_events())
+        assert {one.id for one in logged if one.holder} == {number for number, held in holders.items() if held}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishing serves two runs at once, so that spreading has something to do."""
+    for module in (memory_events, sqlite_events):
+        monkeypatch.setattr(module, "SPREAD_RUNS_MAX", 2)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("seed", range(40))
+def test_memory_and_sqlite_do_the_same_whatever_happens(tmp_path: Path, seed: int) -> None:
+    """CONFORMANCE E6, E7: 150 random calls; an event is held by one run, a copy given to a run once."""
+
+    async def main() -> None:
+        stores: list[Store] = [MemoryStore(), SQLiteStore(tmp_path / "a.db", "relaxed")]
+        for store in stores:
+            await store.open()
+        pair = Pair(stores, seed)
+        for _ in range(150):
+            await pair.step()
+        for store in stores:
+            await store.close()
+
+    asyncio.run(main())
+
+
+# -- the parts, one by one -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_spreading_goes_on_where_it_was(world: World) -> None:
+    """Bounded parts, by any process: each run that waits gets it once."""
+
+    async def check(store: Store) -> None:
+        keys = [await create(store, f"r{number}") for number in range(7)]
+        for key in keys:
+            await accept(store, waiting(key, ping=1))
+        assert (await store.publish(published(), 10)).more
+        assert [len(await store.inbox(key, 10)) for key in keys] == [1] * 2 + [0] * 5
+        # A second one overtakes nothing: whoever it reaches gets the first one, too, and in order.
+        second = await store.publish(published(policy=EventPolicy(consume=False, delivery="all")), 10)
+        assert second.more
+        assert [len(await store.inbox(key, 10)) for key in keys] == [2] * 2 + [0] * 5
+        # One gives up before it is reached: it has what was published while it waited.
+        await accept(store, waiting(keys[6]))
+        parts = 0
+        while (await store.spread(100, 2, 10)).more:
+            parts += 1
+        assert parts >= 3
+        assert [len(await store.inbox(key, 10)) for key in keys] == [2] * 7
+        for key in keys:
+            assert [item.publication for item in await store.inbox(key, 10)] == [1, 2]
+
+    world.run(check)
+
+
+def test_tidying_removes_what_was_kept_long_enough(world: World) -> None:
+    """event_retention and expires: in bounded parts, counted; what a run holds stays."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a")
+        await accept(store, waiting(key, held=1))
+        await store.publish(published("held", EventPolicy(), 50), 10)
+        for number in range(5):
+            await store.publish(published("old", EventPolicy(), 50 + number), 10)
+        await store.publish(published("short", EventPolicy(expires=10), 95), 10)
+        await store.publish(published("young", EventPolicy(), 90), 10)
+        assert await store.tidy_events(100, 60, 3) == 3
+        assert await store.tidy_events(100, 60, 3) == 2
+        assert await store.tidy_events(100, 60, 3) == 0
+        assert [one.type for one in await store.publications(None, 10)] == ["held", "short", "young"]
+        assert await store.tidy_events(105, 60, 3) == 1
+        assert dict(await store.expired_events()) == {"old": 5, "short": 1}
+        assert [one.holder for one in await store.publications(None, 10)] == ["a", None]
+
+    world.run(check)
+
+
+def test_a_refused_replay_changes_nothing(world: World) -> None:
+    """Bad input: a finished run; the letter stays."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a")
+        await store.append("a", published(), 10)
+        await accept(store, finishing(key, 2))
+        (letter,) = await store.letters(None, 10)
+        with pytest.raises(RunFinished):
+            await store.replay_letter(letter.id, "a", 200, 10)
+        assert list(await store.letters(None, 10)) == [letter]
+        assert await store.remove_letters([letter.id, letter.id]) == 1
+        with pytest.raises(LetterNotFound):
+            await store.replay_letter(letter.id, None, 200, 10)
+
+    world.run(check)
+
+
+def test_a_turn_that_takes_an_event_twice_is_recognised(world: World) -> None:
+    """Law 6: the repeat of a turn that took a single event is answered like the first time."""
+
+    async def check(store: Store) -> None:
+        from stores.store_kit import step_row
+
+        key = await create(store, "a")
+        await accept(store, waiting(key, ping=1))
+        given = await store.publish(published(policy=EventPolicy()), 10)
+        item = given.deliveries[0].item
+        takes = turn(key, 2, step_row(2), consumed=[item.id], waits={})
+        assert not (await accept(store, takes)).repeated
+        assert (await accept(store, takes)).repeated
+        assert list(await store.publications(None, 10)) == []
+
+    world.run(check)
+
+
+def test_an_existing_file_finds_its_waiting_runs_and_unread_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its runs wait for is in their frontiers; what ended ones left unread becomes dead letters."""
+    path = str(tmp_path / "old.db")
+    prepare_file(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate, "MIGRATIONS", migrate.MIGRATIONS[:1])
+        session = connect_writer(path, "full")
+        migrate.migrate(session, path)
+        session.close()
+    old = apsw.Connection(path)
+    receive = b'{"kind":"receive","location":"receive","since":1,"detail":"\'ping\' or \'pong\'"}'
+    frontier = b'{"seq":1,"count":1,"digest":1,"operations":[%b,{"kind":"timer","location":"t","since":1}]}' % receive
+    for run_id, shown in (("waits", frontier), ("damaged", b"{"), ("none", None)):
+        old.execute(
+            "INSERT INTO runs (id, generation, workflow, version, status, epoch, ready_at, next_seq, created_at,"
+            " updated_at, recoveries, input_digest, cancel_requested, frontier)"
+            " VALUES (?, 1, 'w', '1', 'waiting', 1, 0, 2, 1, 1, 0, x'00', 0, ?)",
+            (run_id, shown),
+        )
+    old.execute("UPDATE runs SET status = 'completed', finished_at = 7 WHERE id = 'none'")
+    for number, kind in ((2, "event"), (3, "cancel")):
+        old.execute(
+            "INSERT INTO inbox VALUES (?, (SELECT key FROM runs WHERE id = 'none'), ?, 'left', x'7b7d', 5, 0)",
+            (number, kind),
+        )
+    old.close()
+
+    async def main() -> None:
+        store = SQLiteStore(path)
+        await store.open()
+        (letter,) = await store.letters(None, 10)
+        assert (letter.type, letter.target, letter.target_status, letter.died_at) == ("left", "none", "completed", 7)
+        assert list(await store.inbox((await row_of(store, "none")).key, 10)) == []
+        for kind in ("ping", "pong", "other"):
+            await store.publish(published(kind), 10)
+        row = await row_of(store, "waits")
+        assert [item.type for item in await store.inbox(row.key, 10)] == ["ping", "pong"]
+        await store.close()
+
+    asyncio.run(main())
