@@ -31,7 +31,7 @@ from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.loop import batch
-from perdure.kernel.operation import decode_frontier
+from perdure.kernel.operation import StepOperation, decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
     CLAIMABLE,
@@ -196,12 +196,10 @@ class Worker:
         resident = Resident(0, 1, self._new_run(spec, run_id, 1), 2, None, Inbox())
         try:
             resident.commands = resident.run.deliver(started)
-            turn = self._builder.take_turn(resident, now)
+            turn = self._builder.first_turn(resident, now)
         except BaseException:
             resident.run.close()
             raise
-        if turn is None:
-            raise AssertionError("a run that has just started always has a frontier to store")
         return Prepared(resident, new, turn, answer)
 
     def _create(self, prepared: Sequence[Prepared]) -> None:
@@ -241,7 +239,11 @@ class Worker:
             return
         resident.key = created.key
         self._enter(resident, cursor)
-        self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
+        if resident.following is not None and created.committed is PLAIN:
+            self._go_on(resident, resident.following, 2)
+        else:
+            resident.following = None
+            self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
 
     def _enter(self, resident: Resident, cursor: int) -> None:
         """A run that was just created enters memory. News read since `cursor` could not reach it yet."""
@@ -420,18 +422,11 @@ class Worker:
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
             if not resident.is_current:
                 continue
-            following = resident.following
-            if following is not None:
-                resident.following = None
-                if result is PLAIN and not self.suspect:  # `_after_commit`, when there is nothing more to it than this
-                    resident.in_flight = None
-                    resident.next_seq = turn.expected_seq + 1
-                    resident.commands.clear()
-                    self._steps.start(resident, following)
-                    inbox = resident.inbox
-                    if inbox.others or inbox.events:
-                        self._settle(resident)
+            if resident.following is not None:
+                if result is PLAIN and not self.suspect:
+                    self._go_on(resident, resident.following, turn.expected_seq + 1)
                     continue
+                resident.following = None
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
@@ -458,6 +453,16 @@ class Worker:
         left = [(r, t) for r, t in zip(moved, turns, strict=True) if r.is_current]
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
+
+    def _go_on(self, resident: Resident, step: StepOperation, next_seq: int) -> None:
+        """`_after_commit`, when there is nothing more to it than starting one step."""
+        resident.in_flight = resident.following = None
+        resident.next_seq = next_seq
+        resident.commands.clear()
+        self._steps.start(resident, step)
+        inbox = resident.inbox
+        if inbox.others or inbox.has_events:
+            self._settle(resident)
 
     def _after_commit(self, resident: Resident, turn: Turn, committed: Committed, cursor: int) -> None:
         resident.in_flight = None
