@@ -34,7 +34,7 @@ from perdure.kernel.commands import (
 )
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import ABSENT, Body, Record, Row, new_record, to_row
-from perdure.kernel.operation import ChildOperation, SendOperation, WatchOperation
+from perdure.kernel.operation import ChildOperation, SendOperation, WatchOperation, encode_step_frontier
 from perdure.store.base import (
     Entry,
     InboxItem,
@@ -160,9 +160,8 @@ class TurnBuilder:
         )
 
     def _going_on(self, resident: Resident, command: RunStep, seq: int, at: int, entries: list[Entry]) -> Turn:
-        pending = resident.run.pending
-        resident.following = command.operation
-        resident.saved_frontier, resident.saved_run_status = (1, pending.digest), Status.RUNNING
+        step = resident.following = command.operation
+        resident.saved_frontier, resident.saved_run_status = (1, step.digest), Status.RUNNING
         return Turn(
             key=resident.key,
             epoch=resident.epoch,
@@ -172,7 +171,7 @@ class TurnBuilder:
             status=Status.RUNNING,
             wake_at=None,
             at=at,
-            frontier=pending.frontier(seq if entries else 1),
+            frontier=encode_step_frontier(seq if entries else 1, step),
         )
 
     def _completing(self, resident: Resident, ended: Complete, seq: int, at: int, entries: list[Entry]) -> Turn:
