@@ -14,7 +14,7 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from perdure import limits
 from perdure.authoring.registry import Registry
@@ -49,6 +49,7 @@ from perdure.store.base import (
     Release,
     RunKey,
     Spawn,
+    Status,
     Store,
     Turn,
 )
@@ -63,13 +64,17 @@ _RUNS_PER_PUMP = 500
 _HORIZON_SWEEPS = 1.5
 
 
+#: What came of starting a run, and its last record if its first turn has completed it.
+Stored: TypeAlias = tuple[Created | Existing, Record | None]
+
+
 class Newcomer(NamedTuple):
     """A run that somebody wants to start, and who waits to hear that it is stored."""
 
     spec: WorkflowSpec
     data: bytes
     id: str
-    answer: asyncio.Future[Created | Existing]
+    answer: asyncio.Future[Stored]
 
 
 class Prepared(NamedTuple):
@@ -78,7 +83,7 @@ class Prepared(NamedTuple):
     resident: Resident
     new: NewRun
     turn: Turn
-    answer: asyncio.Future[Created | Existing]
+    answer: asyncio.Future[Stored]
 
 
 class Errands:
@@ -158,10 +163,10 @@ class Worker:
 
     # -- new runs ----------------------------------------------------------------------------------------------
 
-    def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Created | Existing]:
+    def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Stored]:
         """Start a run here. Resolves when it is stored, together with its first turn, which the next pump takes; runs
         of one moment are stored together."""
-        answer: asyncio.Future[Created | Existing] = self._loop.create_future()
+        answer: asyncio.Future[Stored] = self._loop.create_future()
         self._newcomers.append(Newcomer(spec, data, run_id, answer))
         self._schedule_pump()
         return answer
@@ -229,7 +234,9 @@ class Worker:
             else:
                 self._adopt(one, result, cursor)
             if not one.answer.done():
-                one.answer.set_result(result)
+                # Only success is for ever: a failed run may be resumed.
+                ended = isinstance(result, Created) and one.turn.status is Status.COMPLETED
+                one.answer.set_result((result, one.resident.last if ended else None))
 
     def _adopt(self, prepared: Prepared, created: Created, cursor: int) -> None:
         """The prepared run is stored and belongs to this worker."""
