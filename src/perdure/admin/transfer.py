@@ -9,7 +9,7 @@ second time must be somebody's decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.journal import ABSENT, LoopState, Record, Row, Started, from_row
 from perdure.kernel.operation import told_again
 from perdure.kernel.verbs import check_run_id
-from perdure.store.base import CLAIMABLE, ItemKind, NewItem, RunRow, Snapshot, Status, Store
+from perdure.store.base import CLAIMABLE, ItemKind, Loaded, NewItem, RunRow, Snapshot, Status, Store
 
 FORMAT: Final = "perdure-run"
 #: Of the file. Records have versions of their own: a kind that this release does not know is refused.
@@ -95,7 +95,14 @@ async def export_run(store: Store, run_id: str) -> bytes:
     row = loaded.run
     journals = {number: await store.journal(row.key, number) for number in range(1, row.generation)}
     journals[row.generation] = loaded.rows
-    body = Body(
+    data = msgspec.json.encode(body_of(loaded, journals))
+    return msgspec.json.encode(File(FORMAT, VERSION, _checksum(data), Raw(data))) + b"\n"
+
+
+def body_of(loaded: Loaded, journals: Mapping[int, Sequence[Row]]) -> Body:
+    """What is exported of a run. Raises `CorruptRecord`."""
+    row = loaded.run
+    return Body(
         id=row.id,
         generation=row.generation,
         workflow=row.workflow,
@@ -121,8 +128,6 @@ async def export_run(store: Store, run_id: str) -> bytes:
         ),
         pruned=row.pruned,
     )
-    data = msgspec.json.encode(body)
-    return msgspec.json.encode(File(FORMAT, VERSION, _checksum(data), Raw(data))) + b"\n"
 
 
 async def import_run(
@@ -173,7 +178,7 @@ def _check(body: Body) -> None:
     if not numbers or numbers[-1] != body.generation or numbers != sorted(set(numbers)) or numbers[0] < 1:
         raise ValueError("its generations are not in order.")
     for generation in body.journals:
-        records = [from_row(_row(one)) for one in generation.records]
+        records = [from_row(row_of_record(one)) for one in generation.records]
         if not records or not isinstance(records[0].body, Started):
             raise ValueError(f"generation {generation.number} does not begin with its first record.")
         _check_positions(generation.number, records, body.pruned if generation.number == body.generation else None)
@@ -199,7 +204,7 @@ def _snapshot(body: Body, run_id: str, source: str, paused: bool) -> Snapshot:
     reason = body.reason
     if status in CLAIMABLE and paused:
         status, reason = Status.PAUSED, f"paused: imported from {source}; the original may still be running elsewhere"
-    journals = {generation.number: [_row(one) for one in generation.records] for generation in body.journals}
+    journals = {generation.number: [row_of_record(one) for one in generation.records] for generation in body.journals}
     row = RunRow(
         key=0,
         id=run_id,
@@ -239,7 +244,7 @@ def _record(row: Row) -> StoredRecord:
     return StoredRecord(row.seq, row.at, row.kind, row.location, row.check, Raw(row.data))
 
 
-def _row(record: StoredRecord) -> Row:
+def row_of_record(record: StoredRecord) -> Row:
     return Row(record.seq, record.at, record.kind, record.location, bytes(record.data), record.check)
 
 

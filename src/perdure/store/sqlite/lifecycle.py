@@ -23,7 +23,6 @@ from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import inbox_item, run_row
 from perdure.store.sqlite.session import Session
 
-
 #: What goes with a run that is deleted.
 _REMAINS = (SQL["delete_journal"], SQL["delete_inbox"], SQL["delete_keys"], SQL["forget_waits"])
 

@@ -112,8 +112,8 @@ def check_who_watches_a_run_hears_of_its_end_once(world: World) -> None:
         assert await store.delete([gone]) == 1
         told = await accept(store, finishing(target, 2))
         assert [(delivery.key, delivery.item.kind) for delivery in told.deliveries] == [(watcher, ItemKind.CHILD)]
-        (told,) = (await accept(store, turn(other, 2, watch(2, "target")))).deliveries
-        assert read_child_item(told.item.data).child_id == "target"
+        (late,) = (await accept(store, turn(other, 2, watch(2, "target")))).deliveries
+        assert read_child_item(late.item.data).child_id == "target"
         assert (await row_of(store, "target")).status is Status.COMPLETED
 
     world.run(check)
