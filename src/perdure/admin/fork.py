@@ -77,7 +77,8 @@ async def fork(
         raise BadArgument("an edited result needs the location of the operation that has it.")
     kept, rest = (records[:1], records[1:]) if location is None else past.split(location, result)
     _refuse_open_children(row, kept)
-    _refuse_pruned(row, whole, kept)
+    if location is not None:
+        _refuse_pruned(row, whole, kept)
     kept = _with_arguments(kept, arguments, row)
     rows = [to_row(record) for record in _renumbered(kept)]
     unread = await store.inbox(row.key, limits.FORK_INBOX_MAX)
@@ -208,7 +209,7 @@ def _refuse_pruned(row: RunRow, whole: Sequence[Record], kept: Sequence[Record])
     reached = max(states, default=0)
     last = max(record.seq for record in kept)
     for before, record in pairwise(whole):
-        if before.seq < record.seq - 1 < last and record.seq - 1 > reached:
+        if before.seq <= last and before.seq < record.seq - 1 and record.seq - 1 > reached:
             raise ActionRefused(
                 f"records {before.seq + 1} to {record.seq - 1} of run {row.id!r} are deleted: finished iterations of a "
                 "loop, whose oldest state that is left comes later than this point. Fork at a later location, or "
