@@ -16,13 +16,13 @@ import pytest
 
 from perdure.kernel.definitions import EventPolicy
 from perdure.store import memory_events
-from perdure.store.base import Committed, DeadItem, Published, Spread, Status, Store
+from perdure.store.base import Committed, DeadItem, Entry, Published, Reopen, Spread, Status, Store
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore, migrate
 from perdure.store.sqlite import events as sqlite_events
 from perdure.store.sqlite.session import connect_writer, prepare_file
 from perdure.testing.store.events import waiting
-from stores.store_kit import SHARED, World, accept, create, finishing, published, row_of, turn
+from stores.store_kit import SHARED, World, accept, create, failed_row, finishing, published, resumed_row, row_of, turn
 
 POLICIES = [
     EventPolicy(delivery, consume, expires, undelivered)
@@ -69,7 +69,8 @@ class Pair:
     async def step(self) -> None:
         self.at += self.random.randrange(3) * 10
         choices = [self.create, self.wait, self.wait, self.publish, self.publish, self.read, self.read, self.hand_back,
-                   self.bury, self.end, self.park, self.spread, self.tidy, self.letter, self.send]  # fmt: skip
+                   self.bury, self.end, self.park, self.pause, self.fail, self.spread, self.tidy,
+                   self.letter, self.send]  # fmt: skip
         await self.random.choice(choices)()
         await self.compare()
 
@@ -151,6 +152,33 @@ class Pair:
             row = await row_of(self.stores[0], run_id)
             assert await self.both("park", row.key, row.epoch, "broken", self.at)
             self.parked.add(run_id)
+
+    async def pause(self) -> None:
+        run_id = self.pick()
+        if run_id is not None:
+            assert await self.both("pause", run_id, "by ann", self.at) is not None
+            await self.compare()
+            self.at += self.random.randrange(2) * 10
+            if self.random.random() < 0.5:
+                await self.both("publish", published("a", self.random.choice(POLICIES), self.at), 6)
+            assert await self.both("unpause", run_id, self.at)
+            assert await self.both("claim", "w1", self.at, 10)
+
+    async def fail(self) -> None:
+        """And go on, with what was unread."""
+        run_id = self.pick()
+        if run_id is None:
+            return
+        key, seq = self.runs[run_id]
+        row = await row_of(self.stores[0], run_id)
+        unread = [item.data for item in await self.items(run_id) if not item.publication]
+        await self.turn(run_id, entries=[Entry(failed_row(seq))], status=Status.FAILED, waits={})
+        assert await self.items(run_id) == []
+        again = Reopen(key=key, epoch=row.epoch, record=resumed_row(seq + 1, seq), frontier=b"f")
+        assert await self.both("reopen", again)
+        assert await self.both("claim", "w1", self.at, 10)
+        self.runs[run_id] = (key, seq + 2)
+        assert len(await self.items(run_id)) <= len(unread)
 
     async def spread(self) -> None:
         await self.both("spread", self.at, self.random.randrange(1, 3), 6)

@@ -274,7 +274,7 @@ class Book:
 
     def look_again(self, run: Receiver, at: int) -> Iterator[Delivery]:
         """The run may be given single events again, or has room for another."""
-        for kind, wait in run.waits.items():
+        for kind, wait in sorted(run.waits.items(), key=lambda each: each[0]):
             if wait.wanted:
                 yield from self._fetch(run, kind, wait, wait.since, at)
 
