@@ -244,7 +244,7 @@ class Book:
         self, run: Receiver, waits: Mapping[str, int], freed: Sequence[_Publication], at: int, pending_max: int
     ) -> Iterator[Delivery]:
         """Look for what the run may have, as it waited before and as it waits now."""
-        for kind in dict.fromkeys([*sorted(run.waits), *waits]):
+        for kind in sorted({*run.waits, *waits}):
             wait = run.waits.setdefault(kind, Wait(shared=run.waits[EVERY].shared if EVERY in run.waits else 0))
             wanted = waits.get(kind, 0)
             since = wait.since if wait.wanted else None

@@ -236,7 +236,7 @@ def _settle_waits(
     deliveries: list[Delivery] = []
     last: int = session.value(_LAST)
     floor = before[EVERY].shared if EVERY in before else 0
-    for kind in dict.fromkeys([*before, *waits]):
+    for kind in sorted({*before, *waits}):
         wanted = waits.get(kind, 0)
         wait = before.get(kind, Wait(kind, shared=floor))
         since = wait.since if wait.wanted else None
