@@ -1,4 +1,4 @@
-"""A store of your own in 200 lines: one file of calls, and the reference store in memory as what they amount to.
+"""A store of your own in less than 300 lines: a file of calls, and the reference store in memory as what they come to.
 
 Every call that changes something is appended to a log as one line and synced before it is answered. Whoever opens the
 file, in this process or another, repeats the calls in order and so has the same state: the store protocol is

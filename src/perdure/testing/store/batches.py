@@ -149,7 +149,7 @@ def check_one_refused_turn_does_not_touch_the_others(world: World, wrong: dict[s
     async def check(store: Store) -> None:
         keys = await create_many(store)
         turns = [turn(key, 2, step_row(2)) for key in keys]
-        changes = {"entries": [Entry(step_row(2))], **wrong}
+        changes: dict[str, Any] = {"entries": [Entry(step_row(2))], **wrong}
         turns[20] = turn(changes.pop("key", keys[20]), 2, **changes)
         results = await store.commit(turns)
         assert [isinstance(result, Rejected) for result in results] == [n == 20 for n in range(MANY)]

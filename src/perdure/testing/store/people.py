@@ -59,7 +59,9 @@ def check_a_paused_run_is_nobodys_business_until_it_is_unpaused(world: World) ->
     async def check(store: Store) -> None:
         key = await create(store, "a")
         cursor = (await store.news("w1", 0)).cursor
-        (told,) = await store.pause("a", "by ann", 7) or ()
+        deliveries = await store.pause("a", "by ann", 7)
+        assert deliveries is not None
+        (told,) = deliveries
         assert (told.key, told.owner, told.item.kind) == (key, "w1", ItemKind.PAUSE)
         assert [d.item.kind for d in (await store.news("w1", cursor)).items] == [ItemKind.PAUSE]
         row = await row_of(store, "a")

@@ -185,6 +185,12 @@ def _key(answer: Any) -> Any:
     return answer.key if isinstance(answer, Created) else answer.row.key if isinstance(answer, Existing) else answer
 
 
+async def _replay(store: Store, letter: int, run_id: str | None) -> None:
+    """A letter that is gone was replayed, or removed by somebody: whoever repeats the call is told so."""
+    with contextlib.suppress(LetterNotFound):
+        await store.replay_letter(letter, run_id, 70, 9)
+
+
 CALLS = [
     CallCase("create", "create", lambda store, _: store.create(new_run("new", owner=None), None), _key),
     CallCase("create owned", "create", lambda store, _: store.create(new_run("new"), None), _key),
@@ -254,6 +260,8 @@ CALLS = [
     CallCase("publish to many", "publish", lambda store, _: store.publish(published("shared", SHARED, dedup="k"), 9)),
     CallCase("spread", "spread", lambda store, _: store.spread(70, 9, 9)),
     CallCase("reply", "reply", lambda store, _: store.reply("asked"), lambda answer: answer),
+    CallCase("replay a letter", "replay_letter", lambda store, scene: _replay(store, scene.letter, "a")),
+    CallCase("replay a letter to all", "replay_letter", lambda store, scene: _replay(store, scene.letter, None)),
     CallCase("remove_letters", "remove_letters", lambda store, scene: store.remove_letters([scene.letter])),
     CallCase("tidy_events", "tidy_events", lambda store, _: store.tidy_events(70, 70, 9)),
     CallCase("publications", "publications", lambda store, _: store.publications(None, 9), list),
@@ -261,18 +269,6 @@ CALLS = [
     CallCase("expired_events", "expired_events", lambda store, _: store.expired_events(), dict),
     CallCase("dead_workers", "dead_workers", lambda store, _: store.dead_workers(), lambda dead: dead),
     CallCase("workers", "workers", lambda store, _: store.workers(), lambda found: sorted(w.id for w in found)),
-]
-
-
-async def _replay(store: Store, letter: int, run_id: str | None) -> None:
-    """A letter that is gone was replayed, or removed by somebody: whoever repeats the call is told so."""
-    with contextlib.suppress(LetterNotFound):
-        await store.replay_letter(letter, run_id, 70, 9)
-
-
-CALLS += [
-    CallCase("replay a letter", "replay_letter", lambda store, scene: _replay(store, scene.letter, "a")),
-    CallCase("replay a letter to all", "replay_letter", lambda store, scene: _replay(store, scene.letter, None)),
 ]
 
 
