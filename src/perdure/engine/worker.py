@@ -26,7 +26,7 @@ from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
 from perdure.engine.turns import TurnBuilder, started_record
-from perdure.errors import CorruptRecord, EngineNotOpen, PerdureError, StoreError, describe
+from perdure.errors import EngineNotOpen, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
@@ -53,7 +53,7 @@ from perdure.store.base import (
     Store,
     Turn,
 )
-from perdure.store.items import input_digest
+from perdure.store.items import decode_journal, input_digest
 
 logger = logging.getLogger("perdure.worker")
 run_logger = logging.getLogger("perdure.run")
@@ -294,7 +294,7 @@ class Worker:
             return
         run = self._new_run(spec, row.id, row.generation)
         try:
-            records = _decode_journal(loaded)
+            records = decode_journal(loaded)
             frontier = decode_frontier(row.frontier) if row.frontier is not None else None
             commands = run.replay(records, frontier)
         except (KeyboardInterrupt, SystemExit):
@@ -695,19 +695,6 @@ class Worker:
             self._drop(resident)
         for task in self._tasks:
             task.cancel()
-
-
-def _decode_journal(loaded: Loaded) -> list[Record]:
-    records = [from_row(row) for row in loaded.rows]
-    last, pruned = loaded.run.next_seq - 1, loaded.run.pruned
-    if not pruned:
-        for position, record in enumerate(records, 1):
-            if record.seq != position:
-                raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
-    if len(records) + pruned != last:
-        gone = f" and {pruned} were pruned" if pruned else ""
-        raise CorruptRecord(f"the journal should end with record {last} but has {len(records)} records{gone}.")
-    return records
 
 
 def _reason(error: BaseException) -> str:

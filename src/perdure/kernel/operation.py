@@ -283,6 +283,8 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deadlines: dict[str, int] = {}
     #: Made from outside (a resumed or forked run), where nobody could know what the code will wait for.
     unchecked: bool = False
+    #: Of a run that was brought in from outside: its store does not know yet which events and ends it waits for.
+    untold: bool = False
 
 
 _encode_frontier = msgspec.json.Encoder().encode
@@ -347,3 +349,15 @@ def unchecked_frontier(seq: int) -> bytes:
 
 def decode_frontier(data: bytes) -> Frontier:
     return _frontier_decoder.decode(data)
+
+
+def told_again(frontier: bytes | None) -> bytes | None:
+    """The same frontier for another store, which has to be told what the run waits for. Damage is left as it is: the
+    run is parked for it when it is loaded."""
+    if frontier is None:
+        return None
+    try:
+        found = decode_frontier(frontier)
+    except msgspec.MsgspecError:
+        return frontier
+    return _frontier_encoder.encode(msgspec.structs.replace(found, untold=True))
