@@ -17,6 +17,7 @@ store must behave like; it knows nothing of how the engine works.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from perdure.engine.resident import Resident
@@ -57,8 +58,9 @@ class _Seen:
 class Ledger:
     """One for each simulated world."""
 
-    def __init__(self, memory: MemoryStore) -> None:
+    def __init__(self, memory: MemoryStore, failed: Callable[[str], None]) -> None:
         self._memory = memory
+        self._failed = failed
         self._seen: dict[int, _Seen] = {}
         self._owners: dict[tuple[int, int], str] = {}
         #: Settled operations: (run, generation, location).
@@ -71,6 +73,7 @@ class Ledger:
 
     def require(self, condition: object, what: str) -> None:
         if not condition:
+            self._failed(what)  # whoever is about to catch the exception must not hide it
             raise Violation(what)
 
     # -- after every call of the store -----------------------------------------------------------------------------
@@ -137,7 +140,8 @@ class Ledger:
         require = self.require
         body = from_row(row).body
         where = (run.id, generation, row.location)
-        if body.kind in _ONCE:
+        # A child may be asked to cancel by its handle and again when its parent is cancelled.
+        if body.kind in _ONCE and not row.location.endswith("/cancel"):
             require(where not in self._settled, f"I4: {body.kind} at {row.location} of run {run.id}, which was settled")
             self._settled.add(where)
         match body:

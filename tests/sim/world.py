@@ -24,7 +24,7 @@ from perdure.authoring.step import step_context
 from perdure.engine import settings as engine_settings
 from perdure.engine.clock import HostTime
 from perdure.engine.engine import Engine
-from perdure.errors import PerdureError, RunFinished, RunNotFound, StoreError
+from perdure.errors import EngineNotOpen, PerdureError, RunFinished, RunNotFound, StoreError
 from perdure.kernel import journal
 from perdure.kernel.journal import from_row
 from perdure.store.base import Status, WorkerInfo
@@ -103,7 +103,7 @@ class World:
         self.loop = SimLoop(random.Random(f"order {seed}"), CALLBACKS_MAX)
         self.memory = MemoryStore()
         self.memory._hint = self._hint  # type: ignore[method-assign]
-        self.ledger = Ledger(self.memory)
+        self.ledger = Ledger(self.memory, self._fail)
         self.latency = rng.choice([0.0, 0.0, 0.002, 0.05])
         self.disk_is_full = False
         self.healed = False
@@ -323,11 +323,17 @@ class World:
     async def _insist(self, node: Node, call: Callable[[Engine], Any]) -> Any:
         """Repeat until the store answers, as a careful client does."""
         while True:
-            if node.engine is not None:
-                try:
-                    return await call(node.engine)
-                except StoreError:
-                    pass
+            engine, life = node.engine, node.life
+            if engine is not None and node.context is not None:
+                # In the node's own life: if that ends, nobody hears the answer.
+                asking = self.loop.create_task(call(engine), context=node.context)
+                while not asking.done() and node.life == life and not node.is_down:
+                    await asyncio.wait({asking}, timeout=2.0)
+                if asking.done():
+                    try:
+                        return asking.result()
+                    except (StoreError, EngineNotOpen):
+                        pass
             await asyncio.sleep(0.2)
 
     async def _client(self, node: Node, rng: random.Random) -> None:
