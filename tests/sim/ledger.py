@@ -135,7 +135,8 @@ class Ledger:
         for position, row in enumerate(fresh, 1):
             require(row.seq == last + position, f"I1: run {run.id} goes from record {last} to {row.seq}")
             self._new_record(run, seen, generation, row)
-        times = [row.at for row in rows]
+        # States of loops are not delivered, so a worker whose clock is behind may go on from a moment before one.
+        times = [row.at for row in rows if row.kind != "loop_state"]
         require(times == sorted(times), f"I1: the journal of run {run.id} goes back in time")
         seen.rows[generation] = list(rows)
 

@@ -264,8 +264,10 @@ class Worker:
     def admit(self, loaded: Loaded) -> None:
         """Rebuild a claimed run from its journal. Must be called from a plain loop callback."""
         row = loaded.run
-        if row.status not in CLAIMABLE:
-            return  # paused or ended between the claim and the load
+        if row.status not in CLAIMABLE or row.owner != self.id:
+            # Paused, ended or taken by another worker between the claim and the load. Its epoch is in the row: without
+            # this look two workers would commit under one (tests/races/test_claim_vs_load.py).
+            return
         if self._closed or self._releasing.get(row.key) == row.epoch:
             return  # being given back at this very moment: it will be due when that is done
         stale = self.coordinator.find(row.key)
