@@ -310,6 +310,15 @@ class Worker:
             self._suspect_until = self._loop.time() + limits.SUSPECT_SECONDS
         self.coordinator.mark_ready(resident)
 
+    def expects(self, run_id: str) -> bool:
+        """Whether a call is under way whose answer brings this run into memory. Until then nobody else may: the run
+        could end before the answer comes, and begin again with it (tests/races/test_sweep_vs_answer.py)."""
+        if any(one.new.id == run_id for one in itertools.chain.from_iterable(self._creating)):
+            return True
+        turns = (resident.in_flight for resident in self.coordinator if resident.in_flight is not None)
+        effects = (entry.effect for turn in turns for entry in turn.entries)
+        return any(isinstance(effect, Spawn) and effect.new.id == run_id for effect in effects)
+
     @property
     def suspects_max(self) -> int:
         """How many suspects may be claimed now: one, when the last one has made progress or had time enough."""
