@@ -17,6 +17,7 @@ store must behave like; it knows nothing of how the engine works.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -211,6 +212,7 @@ class Ledger:
                     if isinstance(body, journal.EventReceived) and not body.published:
                         number = _number(body.value)
                         received[run.id, number] = received.get((run.id, number), 0) + 1
+        self._close_published()
         letters = {(one.target, _number(one.data)) for one in memory._book.letters.values()}
         unread = {
             (run.id, _number(item.data))
@@ -223,10 +225,41 @@ class Ledger:
             self.require(count == 1 or number >= SENT_BY_RUNS, f"I9: event {number} reached run {run_id} {count} times")
         for run_id, number in sorted(self.accepted):
             found = ((run_id, number) in received) + ((run_id, number) in letters) + ((run_id, number) in unread)
+            self.require((run_id, number) not in unread, f"I9: event {number} lies unread in the ended run {run_id}")
             self.require(
                 found == 1 or (found == 0 and run_id in pruned),
                 f"I9: event {number} for run {run_id} was accepted and is in {found} places",
             )
+
+    def _close_published(self) -> None:
+        """A published event reached one run, or each run once; what runs sent was recorded by them as often."""
+        taken: Counter[tuple[str, int]] = Counter()
+        heard: Counter[tuple[str, str, int]] = Counter()
+        sent, arrived, complete = 0, 0, True
+        for run in self._memory._runs.values():
+            for rows in run.journal.values():
+                complete = complete and [row.seq for row in rows] == list(range(1, len(rows) + 1))
+                for row in rows:
+                    match from_row(row).body:
+                        case journal.EventReceived(published=True) as body:
+                            taken[body.type, _number(body.value)] += 1
+                            heard[run.id, body.type, _number(body.value)] += 1
+                        case journal.EventReceived() as body:
+                            arrived += _number(body.value) >= SENT_BY_RUNS
+                        case journal.Sent() as body:
+                            sent += body.type == "Nudge" and not body.refused
+                        case _:
+                            pass
+        arrived += sum(_number(one.data) >= SENT_BY_RUNS for one in self._memory._book.letters.values())
+        if not complete:
+            return  # loops in it say the same thing again and again, and the records of that are gone
+        self.require(arrived == sent, f"I9: runs sent {sent} events and {arrived} arrived")
+        for (kind, number), count in taken.items():
+            self.require(
+                count == 1 or kind != "Bell" or number >= SENT_BY_RUNS, f"I9: {kind} {number} was taken {count} times"
+            )
+        for (run_id, kind, number), count in heard.items():
+            self.require(count == 1 or number >= SENT_BY_RUNS, f"I9: run {run_id} read {kind} {number} {count} times")
 
 
 def _number(data: Any) -> int:
