@@ -84,15 +84,19 @@ MUTATIONS = [
     # -- the right to commit ---------------------------------------------------------------------------------------
     Mutation(
         "no-epoch-check", "a turn is accepted from any worker, whoever owns the run now",
-        f"{_MEMORY}:_Run.accepts", "self.epoch == turn.epoch\n            and ", "",
+        f"{_MEMORY}:_Run.accepts", "self.epoch == turn.epoch", "True",
     ),
     Mutation(
         "no-seq-check", "a turn is accepted wherever the journal has got to",
         f"{_MEMORY}:_Run.accepts", "and self.next_seq == turn.expected_seq", "",
     ),
     Mutation(
-        "terminal-is-not-absorbing", "a turn is accepted by a run that has ended",
-        f"{_MEMORY}:_Run.accepts", "and self.status in CLAIMABLE", "",
+        "terminate-keeps-the-epoch", "a worker may still commit to a run that was terminated",
+        f"{_MEMORY}:_Run.accepts", "and self.status in CLAIMABLE", "or self.status is Status.CANCELLED",
+    ),
+    Mutation(
+        "pause-keeps-the-epoch", "a worker may still commit to a run that was paused and unpaused meanwhile",
+        f"{_MEMORY}:MemoryStore.pause", "run.epoch += 1", "pass",
     ),
     Mutation(
         "claim-keeps-the-epoch", "whoever claims a run goes on under the epoch of the worker before",

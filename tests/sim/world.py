@@ -25,7 +25,7 @@ from perdure.authoring.step import step_context
 from perdure.engine import settings as engine_settings
 from perdure.engine.clock import HostTime
 from perdure.engine.engine import Engine
-from perdure.errors import EngineNotOpen, PerdureError, RunFinished, RunNotFound, StoreError
+from perdure.errors import ActionRefused, EngineNotOpen, PerdureError, RunFinished, RunNotFound, StoreError
 from perdure.kernel import journal
 from perdure.kernel.journal import from_row
 from perdure.store.base import Status, WorkerInfo
@@ -121,7 +121,7 @@ class World:
         self._hinted: set[int] = set()
         self._lives = 0
         options = {
-            "residents_max": rng.choice([1, 2, 3, 100]),
+            "residents_max": rng.choice([1, 1, 2, 100]),
             "sweep_interval": rng.choice([0.2, 1.0, 3.0]),
             "steps_max": rng.choice([1, 2, 100]),
             "cancel_grace": rng.choice([0.5, 5.0]),
@@ -356,10 +356,16 @@ class World:
             self.loop.create_task(
                 self._insist(starter, lambda engine, r=root, t=trees: engine.start(programs.sim_program(t, []), id=r))
             )
-        for _ in range(rng.randint(0, 6)):
-            await asyncio.sleep(rng.uniform(0, 2.0))
+        busy = rng.choice([2.0, 0.3])
+        for _ in range(rng.randint(0, 10)):
+            await asyncio.sleep(rng.uniform(0, busy))
             root = rng.choice(self._roots)
-            match rng.choice(["send", "send", "send", "publish", "cancel", "look"]):
+            match rng.choice(["send", "send", "send", "publish", "publish", "cancel", "pause", "terminate", "look"]):
+                case "pause":
+                    self.loop.create_task(self._hold(node, root, rng.uniform(0, 3.0)))
+                case "terminate" if rng.random() < 0.2:
+                    self._cancelled.add(root)
+                    self.loop.create_task(self._terminate(node, root))
                 case "send":
                     self.loop.create_task(self._send(node, root))
                 case "publish":
@@ -388,6 +394,18 @@ class World:
             await self._insist(node, lambda engine: engine.cancel(run_id, "enough"))
         except RunNotFound:
             pass
+
+    async def _terminate(self, node: Node, run_id: str) -> None:
+        with contextlib.suppress(RunNotFound):
+            await self._insist(node, lambda engine: engine.terminate(run_id, "at once"))
+
+    async def _hold(self, node: Node, run_id: str, seconds: float) -> None:
+        """Pause a run for a while, as a person does."""
+        with contextlib.suppress(RunNotFound, ActionRefused):
+            await self._insist(node, lambda engine: engine.pause(run_id))
+        await asyncio.sleep(seconds)
+        with contextlib.suppress(RunNotFound, ActionRefused):
+            await self._insist(node, lambda engine: engine.unpause(run_id))
 
     async def _result(self, node: Node, run_id: str) -> None:
         """Wait for a result; whoever hears one, all must hear the same."""
@@ -491,18 +509,19 @@ class World:
             dead = [node.name for node in self.workers if node.engine and node.engine._sweeper and node.engine._sweeper.done()]
             self.ledger.require(not dead or self._leaving(dead), f"the sweep of {dead} ended")
             runs = list(self.memory._runs.values())
-            parked = [f"{run.id}: {run.reason}" for run in runs if run.status in (Status.PARKED, Status.PAUSED)]
+            parked = [f"{run.id}: {run.reason}" for run in runs if run.status is Status.PARKED]
             self.ledger.require(not parked, f"parked: {parked}")
             left = [run for run in runs if not run.status.terminal]
             if not left and len(self._roots) <= len(runs) and all(r in self.memory._by_id for r in self._roots):
                 await self._rest(client)
                 return
+            # Only what is waited for and not there: anything more would wake runs that were forgotten.
             for run in left:
-                if not run.unread["Nudge"]:
+                if _lacks(run, "Nudge"):
                     self.loop.create_task(self._send(client, run.id))
-            if any("Bell" in run.waits or "Chime" in run.waits for run in left):
-                for single in (True, False):
-                    self.loop.create_task(self._publish(client, single))
+            for kind in ("Bell", "Chime"):
+                if any(_lacks(run, kind) for run in left):
+                    self.loop.create_task(self._publish(client, single=kind == "Bell"))
         self._fail(f"not at rest after {HEAL_SECONDS:g} s without faults: {self._open_runs()}")
 
     def _leaving(self, names: list[str]) -> bool:
@@ -554,6 +573,12 @@ class World:
                 self.ledger.require("/" in run.id, f"model: {run.id} was cancelled, and nobody had asked")
             case _:
                 self.ledger.require(False, f"model: {run.id} ended with a record {last.kind}")
+
+
+def _lacks(run: Any, kind: str) -> bool:
+    """Whether a run waits for such an event and has none."""
+    wait = run.waits.get(kind)
+    return wait is not None and wait.wanted > 0 and not run.unread[kind]
 
 
 def _trees_of(started: journal.Started) -> list[programs.Node]:

@@ -629,6 +629,10 @@ class Worker:
 
     def _evict(self, resident: Resident) -> None:
         deadline = resident.run.pending.next_deadline()
+        if resident.run.pending.has_active_steps():
+            # A worker that drains begins no more steps, so the run only looks idle: somebody else has to work on it
+            # (tests/lifecycle/test_evicted_while_draining.py).
+            deadline = limits.AT_ONCE
         self._drop(resident)
         self._give_back(
             Release(
