@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure import Engine, Status, join, receive, sleep, workflow
 from events.kinds import Note
+from perdure import Engine, Status, join, receive, sleep, workflow
 from perdure.store.base import Spawn
 from perdure.testing.wrappers import FaultyStore
 from support.lives import Lives, run_async, until
@@ -53,7 +53,7 @@ def test_children_of_a_first_turn_whose_answer_got_lost_are_run(lives: Lives) ->
 
 
 class _Terminated:
-    """Terminates the parent while its answer is under way: the turn is durable, the parent is not in memory any more."""
+    """Terminates the parent while its answer is under way: the turn is durable, the parent has left memory."""
 
     def __init__(self, store: object) -> None:
         self._store = store

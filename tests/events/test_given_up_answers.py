@@ -1,5 +1,5 @@
-"""Effects whose answers come when nobody waits for them any more: an effect of the same turn was answered first, and the
-code went on without the others. They were carried out all the same, and the run is not changed code."""
+"""Effects whose answers come when nobody waits for them any more: one of the same turn was answered first, and the code
+went on without the others. They were carried out all the same, and the run is not changed code."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ is gone, applying it fails. `caught_by` is "the simulator", or the test that fai
 """
 
 from __future__ import annotations
-
 import __future__
+
 import importlib
 import inspect
 import textwrap
@@ -74,7 +74,9 @@ def _apply_sql(name: str, mutation: Mutation) -> Callable[[], None]:
 
 def _replaced(source: str, mutation: Mutation) -> str:
     if source.count(mutation.old) != 1:
-        raise AssertionError(f"{mutation.where} does not have {mutation.old!r} exactly once; bring the mutation up to date")
+        raise AssertionError(
+            f"{mutation.where} does not have {mutation.old!r} exactly once; bring the mutation up to date"
+        )
     return source.replace(mutation.old, mutation.new)
 
 
@@ -121,7 +123,7 @@ MUTATIONS = [
     Mutation(
         "result-before-the-commit", "callers hear the result of a run before its end is durable",
         f"{_WORKER}:Worker._commit", "cursor = self.cursor",
-        "cursor = self.cursor\n    for one in moved:\n        if one.last is not None and one.run.outcome is not None:\n"
+        "cursor = self.cursor\n    for one in moved:\n        if one.last and one.run.outcome is not None:\n"
         "            self._finished(one.id, one.last)",
         first=1139,
     ),
@@ -139,7 +141,7 @@ MUTATIONS = [
         f"{_WORKER}:Worker._committed", "zip(moved, turns, done.result(), strict=True)",
         "zip(moved, turns, list(done.result())[::-1], strict=True)",
     ),
-    # -- the inbox -----------------------------------------------------------------------------------------------------
+    # -- the inbox ---------------------------------------------------------------------------------------------------
     Mutation(
         "inbox-outside-the-transaction", "a turn records an event and leaves it in the inbox",
         f"{_MEMORY}:MemoryStore._accept", "self._drop_item(run, run.inbox[item_id])", "pass",
@@ -199,7 +201,7 @@ MUTATIONS = [
         "a-shared-event-again", "a run gets the same published event each time it waits",
         f"{_BOOK}:Book._catch_up", "wait.shared = published.id", "pass",
     ),
-    # -- children --------------------------------------------------------------------------------------------------------
+    # -- children ----------------------------------------------------------------------------------------------------
     Mutation(
         "the-parent-is-not-told", "the end of a child is committed without the notice to its parent",
         f"{_MEMORY}:MemoryStore._accept", "if turn.notice is not None:", "if False:",
@@ -213,7 +215,7 @@ MUTATIONS = [
         "a-late-answer-diverges", "an answer that nobody waits for any more parks the run",
         f"{_RUN}:Run._answered_late", "operation is None or", "True or",
     ),
-    # -- recovery --------------------------------------------------------------------------------------------------------
+    # -- recovery ----------------------------------------------------------------------------------------------------
     Mutation(
         "no-sweep", "what is due is never claimed",
         f"{_RECOVERY}:Recovery._sweep", "await self._claim()", "pass",
@@ -248,7 +250,7 @@ MUTATIONS = [
         f"{_TURNS}:TurnBuilder._close_turn", "frontier = pending.frontier(run.last_seq)",
         "frontier = pending.frontier(resident.next_seq + len(entries))",
     ),
-    # -- time ------------------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------------------------
     Mutation(
         "early-timers", "a timer fires as soon as it is looked at",
         f"{_PENDING}:Pending.due_timer", "timer.at <= now", "True",
@@ -265,7 +267,7 @@ MUTATIONS = [
         "time-goes-back", "a record has the time of a clock that is behind",
         f"{_TURNS}:TurnBuilder.take_turn", "max(now, run.now), location, body", "now, location, body",
     ),
-    # -- steps -----------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------------------------
     Mutation(
         "none-is-missing", "a step that returns None counts as not done",
         f"{_STEPS}:StepRunner._returned", "spec = operation.spec",

@@ -9,11 +9,11 @@ from mutations.mutations import MUTATIONS, SIMULATOR
 _HEAD = """# Mutations
 
 A test that cannot fail proves nothing. Each of these bugs is put into the code on purpose, as a small change in memory,
-and has to be caught: by the [simulator](simulator.md), or by the test named. `tests/mutations` does so; the page is written
-by `PYTHONPATH=tests .venv/bin/python -m mutations`.
+and has to be caught: by the [simulator](simulator.md), or by the test named. `tests/mutations` does so; the page is
+written by `PYTHONPATH=tests .venv/bin/python -m mutations`.
 
-"Seed" is a world that showed the bug when the page was written; it changes when the code does. Most are shown by one of the
-first hundred seeds.
+"Seed" is a world that showed the bug when the page was written; it changes when the code does. Most are shown by one of
+the first hundred seeds.
 
 | mutation | the bug | where | caught by | seed |
 |---|---|---|---|---|

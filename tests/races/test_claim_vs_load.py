@@ -25,7 +25,7 @@ async def simple() -> str:
 
 
 class _Stopped:
-    """The worker stands still between claim and load, for so long that it is taken for dead and another one takes over."""
+    """The worker stands still between claim and load, until it is taken for dead and another takes over."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

@@ -1,5 +1,7 @@
-"""A run that is stored as this worker's while the answer of the call that stored it is still under way: the sweep, which
-looks for such runs after an outage, leaves it to the answer. Else it could end first, and begin again with the answer."""
+"""A run that is stored as this worker's while the answer of the call that stored it is under way.
+
+The sweep, which looks for such runs after an outage, leaves it to the answer: else it could end first, and begin again.
+"""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class Ledger:
         received: dict[tuple[str, int], int] = {}
         pruned: set[str] = set()
         for run in memory._runs.values():
-            for generation, rows in run.journal.items():
+            for _generation, rows in run.journal.items():
                 if [row.seq for row in rows] != list(range(1, len(rows) + 1)):
                     pruned.add(run.id)
                 for row in rows:

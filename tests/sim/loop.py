@@ -11,6 +11,7 @@ some in sets and addresses differ from process to process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import random
 from asyncio import base_events
@@ -95,10 +96,8 @@ class SimLoop(base_events.BaseEventLoop):
         for task in self.tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                try:
+                with contextlib.suppress(RuntimeError):  # it awaits in its cleanup
                     task.get_coro().close()  # type: ignore[union-attr]
-                except RuntimeError:  # it awaits in its cleanup
-                    pass
 
     # -- what asyncio asks of a loop -----------------------------------------------------------------------------
 

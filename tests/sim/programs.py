@@ -235,9 +235,9 @@ def fits(node: Node, value: Any) -> bool:
         case "row" | "group" | "join":
             return _all_fit(rest[0], value)
         case "gather":
-            failed = [isinstance(v, str) and v[:1] == "!" and may_raise(c, v[1:]) for c, v in zip(rest[0], value)]
             return len(value) == len(rest[0]) and all(
-                fits(c, v) or (rest[1] and bad) for c, v, bad in zip(rest[0], value, failed, strict=True)
+                fits(c, v) or (rest[1] and str(v)[:1] == "!" and may_raise(c, v[1:]))
+                for c, v in zip(rest[0], value, strict=True)
             )
         case "race":
             return isinstance(value, list) and len(value) == 2 and fits(rest[0][value[0]], value[1])

@@ -42,7 +42,7 @@ _EPOCH = 1_900_000_000_000_000
 #: Seconds in which things go wrong, then seconds in which everything must come to its end.
 CHAOS_SECONDS = 12.0
 HEAL_SECONDS = 900.0
-CALLBACKS_MAX = 400_000
+CALLBACKS_MAX = 150_000
 _TAIL = 60
 
 
@@ -101,7 +101,9 @@ class World:
         self.seed = seed
         rng = random.Random(f"world {seed}")
         workers = rng.choice([1, 2, 2, 3, 4])
-        self.plan = tuple(plan) if plan is not None else plans.draw(random.Random(f"plan {seed}"), workers, CHAOS_SECONDS)
+        self.plan = (
+            tuple(plan) if plan is not None else plans.draw(random.Random(f"plan {seed}"), workers, CHAOS_SECONDS)
+        )
         self._rng = random.Random(f"schedule {seed}")
         self.loop = SimLoop(random.Random(f"order {seed}"), CALLBACKS_MAX)
         self._own = copy_context()
@@ -286,10 +288,8 @@ class World:
         engine, life = node.engine, node.life
         if engine is None:
             return
-        try:
+        with contextlib.suppress(StoreError):  # it goes all the same
             await engine.close(grace=0.2)
-        except StoreError:
-            pass  # it goes all the same
         self.note(node, "left")
         self.loop.call_soon(self._left, node, life, seconds, context=self._own)
 
@@ -390,10 +390,8 @@ class World:
         await self._insist(node, lambda engine: engine.publish(what, key=f"p{number}"))
 
     async def _cancel(self, node: Node, run_id: str) -> None:
-        try:
+        with contextlib.suppress(RunNotFound):
             await self._insist(node, lambda engine: engine.cancel(run_id, "enough"))
-        except RunNotFound:
-            pass
 
     async def _terminate(self, node: Node, run_id: str) -> None:
         with contextlib.suppress(RunNotFound):
@@ -506,7 +504,11 @@ class World:
         while self.loop.time() < end:
             await asyncio.sleep(wait)
             wait = min(wait * 1.3, 10.0)
-            dead = [node.name for node in self.workers if node.engine and node.engine._sweeper and node.engine._sweeper.done()]
+            dead = [
+                node.name
+                for node in self.workers
+                if node.engine and node.engine._sweeper and node.engine._sweeper.done()
+            ]
             self.ledger.require(not dead or self._leaving(dead), f"the sweep of {dead} ended")
             runs = list(self.memory._runs.values())
             parked = [f"{run.id}: {run.reason}" for run in runs if run.status is Status.PARKED]
