@@ -40,6 +40,10 @@ _ONCE = {
 SENT_BY_RUNS = 10_000
 
 
+#: No program here needs as many records in a generation.
+JOURNAL_MAX = 500
+
+
 class Violation(Exception):
     """Something that must hold does not."""
 
@@ -123,6 +127,7 @@ class Ledger:
 
     def _compare_rows(self, run: Any, seen: _Seen, generation: int, rows: list[Row]) -> None:
         require = self.require
+        require(len(rows) <= JOURNAL_MAX, f"the journal of run {run.id} grows without end")
         before = seen.rows.get(generation, [])
         if generation == run.generation:
             require(len(rows) + run.pruned == run.next_seq - 1, f"I1: the journal of run {run.id} has a gap")
