@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long check format bench fixtures clean
+.PHONY: setup demo test test-long sim check format bench fixtures clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -25,6 +25,9 @@ test: $(STAMP) ## the whole suite, in parallel
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 	$(BIN)/python -m pytest -q -m long
+
+sim: $(STAMP) ## simulated worlds: SEEDS=1000, SEEDS=5000-6000, or one again: SEED=58 PLAN="..."
+	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)"
 
 check: $(STAMP) ## formatting, lint and types
 	$(BIN)/ruff format --check .

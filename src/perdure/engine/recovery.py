@@ -78,10 +78,22 @@ class Recovery:
             await self._spread()
         await self._run_errands()
         if self._unsure:
-            held = await self._store.held(self._worker.id)
-            missing = [key for key in held if self._worker.coordinator.find(key) is None]
-            await self._admit_all(await self._store.load(missing))
+            await self._find_strays()
         await self._claim()
+
+    async def _find_strays(self) -> None:
+        """Load runs that are stored as ours and that nothing under way will bring into memory."""
+        held = await self._store.held(self._worker.id)
+        coordinator = self._worker.coordinator
+        missing = await self._store.load([key for key in held if coordinator.find(key) is None])
+        strays = [
+            one.run.key
+            for one in missing
+            if coordinator.find(one.run.key) is None and not self._worker.expects(one.run.id)
+        ]
+        if strays:
+            # Read again: what was read before may be from a time when an answer was still under way.
+            await self._admit_all(await self._store.load(strays))
 
     async def _read_news(self) -> None:
         news = await self._store.news(self._worker.id, self._worker.cursor)
@@ -123,6 +135,8 @@ class Recovery:
             row = await self._store.get(run_id)
             self._errands.adopt.discard(run_id)
             if row is None or row.owner != self._worker.id or row.status not in CLAIMABLE or coordinator.holds(run_id):
+                continue
+            if self._worker.expects(run_id):
                 continue
             await self._admit_all(await self._store.load([row.key]))
 

@@ -223,6 +223,7 @@ class Worker:
                 # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
                 one.resident.run.close()
                 self.errands.adopt_run(one.new.id)
+                self._adopt_children(one.turn)
                 if not one.answer.done():
                     one.answer.set_exception(error)
             return
@@ -272,8 +273,10 @@ class Worker:
     def admit(self, loaded: Loaded) -> None:
         """Rebuild a claimed run from its journal. Must be called from a plain loop callback."""
         row = loaded.run
-        if row.status not in CLAIMABLE:
-            return  # paused or ended between the claim and the load
+        if row.status not in CLAIMABLE or row.owner != self.id:
+            # Paused, ended or taken by another worker between the claim and the load. Its epoch is in the row: without
+            # this look two workers would commit under one (tests/races/test_claim_vs_load.py).
+            return
         if self._closed or self._releasing.get(row.key) == row.epoch:
             return  # being given back at this very moment: it will be due when that is done
         stale = self.coordinator.find(row.key)
@@ -316,6 +319,15 @@ class Worker:
             self._suspect_until = self._loop.time() + limits.SUSPECT_SECONDS
         self.coordinator.mark_ready(resident)
 
+    def expects(self, run_id: str) -> bool:
+        """Whether a call is under way whose answer brings this run into memory. Until then nobody else may: the run
+        could end before the answer comes, and begin again with it (tests/races/test_sweep_vs_answer.py)."""
+        if any(one.new.id == run_id for one in itertools.chain.from_iterable(self._creating)):
+            return True
+        turns = (resident.in_flight for resident in self.coordinator if resident.in_flight is not None)
+        effects = (entry.effect for turn in turns for entry in turn.entries)
+        return any(isinstance(effect, Spawn) and effect.new.id == run_id for effect in effects)
+
     @property
     def suspects_max(self) -> int:
         """How many suspects may be claimed now: one, when the last one has made progress or had time enough."""
@@ -348,6 +360,13 @@ class Worker:
                 key = committed.spawned.get(new.id)
                 if key is not None and new.owner == self.id and self.coordinator.find(key) is None:
                     self._begin_child(key, new, cursor)
+
+    def _adopt_children(self, turn: Turn) -> None:
+        """The turn may be durable, and nobody here will go on from its answer: the children it created are stored as
+        this worker's, and no other would ever look at them (tests/children/test_lost_answers.py)."""
+        for entry in turn.entries:
+            if isinstance(entry.effect, Spawn):
+                self.errands.adopt_run(entry.effect.new.id)
 
     def _begin_child(self, key: RunKey, new: NewRun, cursor: int) -> None:
         spec = self._registry.workflow(new.workflow, new.version)
@@ -428,6 +447,7 @@ class Worker:
         self._outages.over()
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
             if not resident.is_current:
+                self._adopt_children(turn)
                 continue
             if resident.following is not None:
                 if result is PLAIN and not self.suspect:
@@ -439,6 +459,7 @@ class Worker:
                 self._drop(resident)
                 # In case it is still ours, and only what we had in memory was wrong.
                 self.errands.adopt_run(resident.id)
+                self._adopt_children(turn)
             else:
                 self._after_commit(resident, turn, result, cursor)
 
@@ -449,8 +470,9 @@ class Worker:
         if not isinstance(error, StoreError):
             # Not a fault of storage but of ours: without an answer these runs must not go on from memory.
             logger.error("a commit failed in an unforeseen way; its runs are reloaded", exc_info=error)
-            for resident in moved:
+            for resident, turn in zip(moved, turns, strict=True):
                 self._drop(resident)
+                self._adopt_children(turn)
             self.errands.claim()
             return
         wait = self._outages.failed(error)
@@ -458,6 +480,9 @@ class Worker:
 
     def _commit_again(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
         left = [(r, t) for r, t in zip(moved, turns, strict=True) if r.is_current]
+        for resident, turn in zip(moved, turns, strict=True):
+            if not resident.is_current:
+                self._adopt_children(turn)
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
 
@@ -616,6 +641,10 @@ class Worker:
 
     def _evict(self, resident: Resident) -> None:
         deadline = resident.run.pending.next_deadline()
+        if resident.run.pending.has_active_steps():
+            # A worker that drains begins no more steps, so the run only looks idle: somebody else has to work on it
+            # (tests/lifecycle/test_evicted_while_draining.py).
+            deadline = limits.AT_ONCE
         self._drop(resident)
         self._give_back(
             Release(

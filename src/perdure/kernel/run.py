@@ -143,6 +143,8 @@ class Run:
         self._refusals = 0
         self._patches: frozenset[str] = _NONE
         self.changes = changes.NONE
+        #: Effects that were given up before they were answered. Their answers may be under way: see `_answered_late`.
+        self._given_up: dict[str, Operation] = {}
         #: Events that were received and whose senders wait for a reply.
         self.requests: answers.Requests = {}
         self._first_deadlines: dict[str, int] = {}
@@ -180,6 +182,8 @@ class Run:
 
     def _hand_over(self, record: Record) -> None:
         """Any record but a step's result."""
+        if self._given_up and self._answered_late(record):
+            return
         body = record.body
         match body:
             case journal.Started():
@@ -292,7 +296,7 @@ class Run:
                 if loops is not None:
                     loops.note(record.seq, record.location)
                 continue
-            if self.outcome is not None and not _is_end(record):
+            if self.outcome is not None and not _is_end(record) and record.location not in self._given_up:
                 raise ended_early(self.id, records[index:])
             if loops is not None and self._pass_over(loops, record):
                 continue
@@ -518,21 +522,26 @@ class Run:
         if child.settled or child.detached:
             return
         if child.is_running:
-            location = f"{child.location}/cancel"
-            send = SendOperation(
-                location, self._count(), self.now, site, child.child_id, "cancel",
-                f"its parent {self.id!r} was cancelled".encode(), None, True,
-            )  # fmt: skip
-            send.future = RunFuture(loop=self.loop)
-            send.awaited = False
-            if location not in self.pending:
-                self.pending.add(send)
-                if child.scope is not None:
-                    child.scope.watch(send)
-                if not self.replaying:
-                    self._commands.append(SendItem(send))
+            self._send_cancel(child, site)
+        elif not wanted:
+            self._given_up[child.location] = child
         if not wanted:
             self.withdraw(child)
+
+    def _send_cancel(self, child: ChildOperation, site: str) -> None:
+        location = f"{child.location}/cancel"
+        send = SendOperation(
+            location, self._count(), self.now, site, child.child_id, "cancel",
+            f"its parent {self.id!r} was cancelled".encode(), None, True,
+        )  # fmt: skip
+        send.future = RunFuture(loop=self.loop)
+        send.awaited = False
+        if location not in self.pending:
+            self.pending.add(send)
+            if child.scope is not None:
+                child.scope.watch(send)
+            if not self.replaying:
+                self._commands.append(SendItem(send))
 
     def _watch(self, operation: TimerOperation | ChildOperation) -> None:
         """An iteration of a loop must not end before what was asked for in it, also if nobody waits for that."""
@@ -649,10 +658,28 @@ class Run:
             self.cancel_child(operation, operation.site)
             return
         self.pending.remove(operation)
+        if type(operation) in _ANSWERS:
+            self._given_up[operation.location] = operation
         if operation.future is not None:
             operation.take_future()
         if isinstance(operation, StepOperation) and not self.closed and not self.replaying:
             self._commands.append(CancelStep(operation.location))
+
+    def _answered_late(self, record: Record) -> bool:
+        """Whether this answers an effect that was given up after the turn with it was taken.
+
+        Answers of one turn are delivered one by one, and the first may make the code give up what the others are for
+        (tests/events/test_given_up_answers.py). What was carried out stays so, but a child is asked to cancel.
+        """
+        operation = self._given_up.get(record.location)
+        if operation is None or type(record.body) is not _ANSWERS.get(type(operation)):
+            return False
+        del self._given_up[record.location]
+        if isinstance(operation, ChildOperation) and isinstance(record.body, journal.ChildStarted):
+            operation.is_running = not record.body.refused
+            if operation.is_running:
+                self._send_cancel(operation, operation.site)
+        return True
 
     def _expect(self, record: Record, kind: type[Op]) -> Op:
         operation = self.pending.get(record.location)
@@ -830,6 +857,8 @@ class Run:
             # Cancel requests to children, and what was asked for in the last turn, are still to be carried out.
             if not isinstance(operation, (SendOperation, PublishOperation, ReplyOperation)):
                 self.pending.remove(operation)
+                if type(operation) in _ANSWERS:
+                    self._given_up[operation.location] = operation
         return abandoned
 
     def _drain_cancelled(self, left: list[RunTask]) -> None:
@@ -877,6 +906,16 @@ def _retyped(frontier: Frontier, pending: Pending) -> list[Operation]:
         if isinstance(operation := pending.get(waiting.location), ReceiveOperation)
         and not set(waiting.detail.split(" or ")) <= set(detail_of(operation).split(" or "))
     ]
+
+
+#: The records that answer effects, by the operations that ask for them.
+_ANSWERS: dict[type[Operation], type[journal.Body]] = {
+    SendOperation: journal.Sent,
+    PublishOperation: journal.Published,
+    ReplyOperation: journal.Replied,
+    WatchOperation: journal.RunWatched,
+    ChildOperation: journal.ChildStarted,
+}
 
 
 def _still_wanted(command: Command) -> bool:

@@ -1,0 +1,288 @@
+"""Deliberate bugs: each a small change of the code as it stands, applied in memory.
+
+A change names the function and the piece of its source that is replaced, so it cannot go stale unnoticed: if the piece
+is gone, applying it fails. `caught_by` is "the simulator", or the test that fails.
+
+`python -m mutations` (with `PYTHONPATH=tests`) applies each in turn and writes `docs/reference/mutations.md`.
+"""
+
+from __future__ import annotations
+import __future__
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+SIMULATOR = "the simulator"
+
+
+class Mutation(NamedTuple):
+    """`where`: module and function, or "sql:name" for a statement of the SQLite store."""
+
+    name: str
+    bug: str
+    where: str
+    old: str
+    new: str
+    caught_by: str = SIMULATOR
+    #: A seed that shows it, for bugs that few do: the search begins there.
+    first: int = 0
+
+
+@contextmanager
+def applied(mutation: Mutation) -> Iterator[None]:
+    """The bug is in the code for as long as the block lasts."""
+    undo = apply(mutation)
+    try:
+        yield
+    finally:
+        undo()
+
+
+def apply(mutation: Mutation) -> Callable[[], None]:
+    """Put the bug in. Returns what takes it out again."""
+    module_name, _, path = mutation.where.partition(":")
+    if module_name == "sql":
+        return _apply_sql(path, mutation)
+    module = importlib.import_module(f"perdure.{module_name}")
+    owner: Any = module
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    before = inspect.getattr_static(owner, name)
+    function = before.fget if isinstance(before, property) else before
+    source = textwrap.dedent(inspect.getsource(function))
+    flags = __future__.annotations.compiler_flag
+    space: dict[str, Any] = {}
+    code = compile(_replaced(source, mutation), f"<mutation {mutation.name}>", "exec", flags=flags, dont_inherit=True)
+    exec(code, vars(module), space)
+    setattr(owner, name, space[name])
+    return lambda: setattr(owner, name, before)
+
+
+def _apply_sql(name: str, mutation: Mutation) -> Callable[[], None]:
+    from perdure.store.sqlite.queries import SQL
+
+    statements: Any = SQL
+    before = statements[name]
+    statements[name] = _replaced(before, mutation)
+    return lambda: statements.__setitem__(name, before)
+
+
+def _replaced(source: str, mutation: Mutation) -> str:
+    if source.count(mutation.old) != 1:
+        raise AssertionError(
+            f"{mutation.where} does not have {mutation.old!r} exactly once; bring the mutation up to date"
+        )
+    return source.replace(mutation.old, mutation.new)
+
+
+_MEMORY, _BOOK = "store.memory", "store.memory_events"
+_WORKER, _RECOVERY, _TURNS, _STEPS = "engine.worker", "engine.recovery", "engine.turns", "engine.steps"
+_RESIDENT, _RUN, _PENDING = "engine.resident", "kernel.run", "kernel.pending"
+
+MUTATIONS = [
+    # -- the right to commit ---------------------------------------------------------------------------------------
+    Mutation(
+        "no-epoch-check", "a turn is accepted from any worker, whoever owns the run now",
+        f"{_MEMORY}:_Run.accepts", "self.epoch == turn.epoch", "True",
+        first=876,
+    ),
+    Mutation(
+        "no-seq-check", "a turn is accepted wherever the journal has got to",
+        f"{_MEMORY}:_Run.accepts", "and self.next_seq == turn.expected_seq", "",
+    ),
+    Mutation(
+        "terminate-keeps-the-epoch", "a worker may still commit to a run that was terminated",
+        f"{_MEMORY}:_Run.accepts", "and self.status in CLAIMABLE", "or self.status is Status.CANCELLED",
+        first=253,
+    ),
+    Mutation(
+        "pause-keeps-the-epoch", "a worker may still commit to a run that was paused and unpaused meanwhile",
+        f"{_MEMORY}:MemoryStore.pause", "run.epoch += 1", "pass",
+        caught_by="tests/stores/test_lifecycle.py",
+    ),
+    Mutation(
+        "claim-keeps-the-epoch", "whoever claims a run goes on under the epoch of the worker before",
+        f"{_MEMORY}:MemoryStore.claim", "run.epoch += 1", "pass",
+    ),
+    Mutation(
+        "two-owners-of-an-epoch", "a run that was taken over between claim and load is admitted all the same",
+        f"{_WORKER}:Worker.admit", " or row.owner != self.id", "",
+        caught_by="tests/races/test_claim_vs_load.py",
+    ),
+    # -- commit before effect ----------------------------------------------------------------------------------------
+    Mutation(
+        "steps-before-the-commit", "steps begin while the turn that asked for them is still under way",
+        f"{_WORKER}:Worker._commit", "cursor = self.cursor",
+        "cursor = self.cursor\n    for one in moved:\n        self._let_loose(one)\n        one.following = None",
+    ),
+    Mutation(
+        "result-before-the-commit", "callers hear the result of a run before its end is durable",
+        f"{_WORKER}:Worker._commit", "cursor = self.cursor",
+        "cursor = self.cursor\n    for one in moved:\n        if one.last and one.run.outcome is not None:\n"
+        "            self._finished(one.id, one.last)",
+        first=1139,
+    ),
+    Mutation(
+        "a-failed-commit-counts", "a commit that raised is taken for done",
+        f"{_WORKER}:Worker._commit_failed", "self._loop.call_later(wait, self._commit_again, moved, turns)",
+        "[self._after_commit(r, t, PLAIN, self.cursor) for r, t in zip(moved, turns) if r.is_current]",
+    ),
+    Mutation(
+        "a-failed-commit-is-forgotten", "a commit that raised is not tried again",
+        f"{_WORKER}:Worker._commit_failed", "self._loop.call_later(wait, self._commit_again, moved, turns)", "pass",
+    ),
+    Mutation(
+        "answers-are-mixed-up", "the answers of a batch go to the wrong runs",
+        f"{_WORKER}:Worker._committed", "zip(moved, turns, done.result(), strict=True)",
+        "zip(moved, turns, list(done.result())[::-1], strict=True)",
+    ),
+    # -- the inbox ---------------------------------------------------------------------------------------------------
+    Mutation(
+        "inbox-outside-the-transaction", "a turn records an event and leaves it in the inbox",
+        f"{_MEMORY}:MemoryStore._accept", "self._drop_item(run, run.inbox[item_id])", "pass",
+    ),
+    Mutation(
+        "sent-twice-counts-twice", "the same key is accepted again after a lost answer",
+        f"{_MEMORY}:MemoryStore._offer", "item.dedup in run.dedup", "False",
+        caught_by="tests/events/test_identical_and_keyed.py",
+    ),
+    Mutation(
+        "ended-runs-take-events", "an event for a run that has ended is accepted, and nobody will read it",
+        f"{_MEMORY}:MemoryStore._offer", "if run.status.terminal:", "if False:",
+    ),
+    Mutation(
+        "a-gap-is-not-noticed", "an item that overtakes another one hides it",
+        f"{_RESIDENT}:Inbox.add", "item.previous > self.last", "False",
+    ),
+    Mutation(
+        "a-repeat-is-not-noticed", "an item that comes by two ways is delivered twice",
+        f"{_RESIDENT}:Inbox.add", "item.id <= self.last", "False",
+    ),
+    Mutation(
+        "news-is-not-read", "a worker does not look for what others sent to its runs",
+        f"{_RECOVERY}:Recovery._read_news", "self._worker.deliver(delivery)", "pass",
+    ),
+    Mutation(
+        "release-without-a-look", "a run is given back without looking for what has just arrived",
+        f"{_MEMORY}:MemoryStore.release", "AT_ONCE if newer else each.ready_at", "each.ready_at",
+        first=95,
+    ),
+    Mutation(
+        "eviction-hides-the-inbox", "a run leaves memory claiming to have seen every item",
+        f"{_WORKER}:Worker._evict", "seen_item=resident.inbox.last", "seen_item=limits.NEVER",
+        first=95,
+    ),
+    Mutation(
+        "a-dead-workers-inbox", "the runs of a dead worker are freed without looking into their inboxes",
+        f"{_MEMORY}:MemoryStore._free", " and not run.inbox", "",
+    ),
+    Mutation(
+        "continue-loses-the-inbox", "the next generation does not get the unread events",
+        f"{_MEMORY}:MemoryStore._continue", "run.pruned = 0",
+        "run.pruned = 0\n    for item in list(run.inbox.values()):\n        self._drop_item(run, item)",
+    ),
+    Mutation(
+        "a-repeated-turn-sends-again", "a turn that comes again after a lost answer sends its events again",
+        f"{_MEMORY}:MemoryStore._recognise", "if effect is not None:",
+        "if isinstance(effect, Send) and effect.target in self._by_id:\n"
+        "            self._offer(self._by_id[effect.target], effect.item, 99)\n        if effect is not None:",
+    ),
+    Mutation(
+        "one-event-for-two-runs", "a published event for one run is given to another while one holds it",
+        f"{_BOOK}:Book._may_hold", "published.holder is None", "True",
+        first=519,
+    ),
+    Mutation(
+        "a-shared-event-again", "a run gets the same published event each time it waits",
+        f"{_BOOK}:Book._catch_up", "wait.shared = published.id", "pass",
+    ),
+    # -- children ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "the-parent-is-not-told", "the end of a child is committed without the notice to its parent",
+        f"{_MEMORY}:MemoryStore._accept", "if turn.notice is not None:", "if False:",
+    ),
+    Mutation(
+        "children-are-forgotten", "children of a turn whose answer got lost are not taken up",
+        f"{_WORKER}:Worker._adopt_children", "isinstance(entry.effect, Spawn)", "False",
+        caught_by="tests/children/test_lost_answers.py",
+    ),
+    Mutation(
+        "a-late-answer-diverges", "an answer that nobody waits for any more parks the run",
+        f"{_RUN}:Run._answered_late", "operation is None or", "True or",
+    ),
+    # -- recovery ----------------------------------------------------------------------------------------------------
+    Mutation(
+        "no-sweep", "what is due is never claimed",
+        f"{_RECOVERY}:Recovery._sweep", "await self._claim()", "pass",
+    ),
+    Mutation(
+        "the-dead-are-not-noticed", "the runs of dead workers are not freed",
+        f"{_RECOVERY}:Recovery._sweep", "await self._store.reap(self._worker.id, now)", "pass",
+    ),
+    Mutation(
+        "no-poll-behind-the-hints", "a worker looks only when it is told to",
+        f"{_RECOVERY}:Recovery._wait", "self._clock.poll(seconds)", "None",
+    ),
+    Mutation(
+        "lost-claims", "runs of a claim whose answer got lost are not looked for",
+        f"{_RECOVERY}:Recovery._sweep", "if self._unsure:", "if False:",
+    ),
+    Mutation(
+        "the-sweep-is-too-eager", "a run is taken up although the answer that brings it is under way",
+        f"{_WORKER}:Worker.expects", "one.new.id == run_id", "False",
+        caught_by="tests/races/test_sweep_vs_answer.py",
+    ),
+    Mutation(
+        "timers-die-with-their-worker", "a sleeping run of a dead worker is never due",
+        f"{_MEMORY}:MemoryStore._free", "NEVER if run.wake_at is None else run.wake_at", "NEVER",
+    ),
+    Mutation(
+        "an-answer-that-nobody-delivers", "a run whose answer is stored but not seen counts as waiting",
+        f"{_TURNS}:TurnBuilder._close_turn", " or resident.outcomes or expecting", " or resident.outcomes",
+    ),
+    Mutation(
+        "the-frontier-is-forgotten", "a turn does not say how far the code has seen the journal",
+        f"{_TURNS}:TurnBuilder._close_turn", "frontier = pending.frontier(run.last_seq)",
+        "frontier = pending.frontier(resident.next_seq + len(entries))",
+    ),
+    # -- time --------------------------------------------------------------------------------------------------------
+    Mutation(
+        "early-timers", "a timer fires as soon as it is looked at",
+        f"{_PENDING}:Pending.due_timer", "timer.at <= now", "True",
+    ),
+    Mutation(
+        "sleepers-are-evicted-for-good", "a run leaves memory without saying when it is due",
+        f"{_WORKER}:Worker._evict", "deadline if deadline is not None else limits.NEVER", "limits.NEVER",
+    ),
+    Mutation(
+        "no-alarm", "the deadline of a run in memory is not set",
+        f"{_WORKER}:Worker._settle", "self._deadlines.set(resident.key, deadline)", "pass",
+    ),
+    Mutation(
+        "time-goes-back", "a record has the time of a clock that is behind",
+        f"{_TURNS}:TurnBuilder.take_turn", "max(now, run.now), location, body", "now, location, body",
+    ),
+    # -- steps -------------------------------------------------------------------------------------------------------
+    Mutation(
+        "none-is-missing", "a step that returns None counts as not done",
+        f"{_STEPS}:StepRunner._returned", "spec = operation.spec",
+        "spec = operation.spec\n    if value is None:\n        self._over(attempt, None)\n        return",
+    ),
+    Mutation(
+        "attempts-are-not-counted", "every attempt is the first",
+        f"{_STEPS}:Attempt.__init__", "operation.attempts + 1", "1",
+    ),
+    Mutation(
+        "a-cancelled-step-still-counts", "the outcome of a step that was given up is recorded",
+        f"{_TURNS}:TurnBuilder._next", "while outcomes and outcomes[0].operation.settled:", "while False:",
+    ),
+    Mutation(
+        "retries-do-not-survive", "a failed attempt is recorded, and the next one never begins",
+        f"{_TURNS}:TurnBuilder.take_turn", "if pending.backoffs and run.outcome is None:", "if False:",
+    ),
+]  # fmt: skip

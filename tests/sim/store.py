@@ -1,0 +1,119 @@
+"""A node's way to the shared store: every call takes time, may fail as the plan says, and is looked at afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from perdure.errors import StoreUnavailable
+from perdure.store.base import Store
+from perdure.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from sim.world import Node, World
+
+#: Every call of the protocol that can fail.
+CALLS = frozenset(
+    name
+    for name, _ in inspect.getmembers(Store, inspect.isfunction)
+    if not name.startswith("_") and name not in {"open", "close", "watch"}
+)
+#: Those that only read: the store cannot have changed.
+READS = frozenset(
+    {
+        "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "dead_workers",
+        "publications", "letters", "expired_events", "reply",
+    }
+)  # fmt: skip
+
+
+class NodeStore:
+    """What an engine of the simulation takes for its store."""
+
+    def __init__(self, world: World, node: Node, memory: MemoryStore) -> None:
+        self._world = world
+        self._node = node
+        self._memory = memory
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in CALLS:
+            raise AttributeError(name)
+        target = getattr(self._memory, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(name, target, args, kwargs)
+
+        setattr(self, name, call)
+        return call
+
+    async def open(self) -> None:
+        """Always there."""
+
+    async def close(self) -> None:
+        """Stays."""
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._world.watch(self._node, callback)
+
+    async def _call(self, name: str, target: Any, args: Any, kwargs: Any) -> Any:
+        world, node = self._world, self._node
+        fault = world.next_call()
+        kind = "" if fault is None else fault.kind
+        if world.latency:
+            await asyncio.sleep(world.draw_latency())
+        if kind == "hang-before":
+            await asyncio.sleep(fault.seconds)
+        if kind in ("before", "hang-before") or (world.disk_is_full and name not in READS):
+            world.note(node, f"{name} refused {kind or 'full'}")
+            raise StoreUnavailable("the simulator said so, before")
+        try:
+            result = perform(target, args, kwargs)
+        except Exception as error:
+            world.note(node, f"{name} {type(error).__name__}")
+            raise
+        if name not in READS:
+            if name == "renew":
+                world.renewed(node)
+            elif name == "commit":
+                world.ledger.committed(node.worker_id, args[0], result)
+            world.ledger.look()
+        world.note(node, _summary(name, args, result))
+        if kind in ("slow", "hang-after"):
+            await asyncio.sleep(fault.seconds)
+        if kind in ("after", "hang-after"):
+            world.note(node, f"{name} answer lost")
+            raise StoreUnavailable("the simulator said so, after")
+        if world.latency:
+            await asyncio.sleep(world.draw_latency())
+        return result
+
+
+def perform(target: Any, args: Any, kwargs: Any) -> Any:
+    """Carry out a call of the memory store, none of which ever waits."""
+    called = target(*args, **kwargs)
+    if isinstance(called, asyncio.Future):
+        return called.result()
+    try:
+        called.send(None)
+    except StopIteration as returned:
+        return returned.value
+    raise AssertionError("a call of the memory store waits")
+
+
+def _summary(name: str, args: Any, result: Any) -> str:
+    if name == "commit":
+        parts = [
+            f"{turn.key}@{turn.epoch}+{turn.expected_seq}:{','.join(entry.row.kind for entry in turn.entries)}"
+            f"={type(answer).__name__}"
+            for turn, answer in zip(args[0], result, strict=True)
+        ]
+        return f"commit {' '.join(parts)}"
+    if name == "claim":
+        return f"claim {[(row.key, row.epoch) for row in result]}"
+    if name == "create_all":
+        return f"create_all {[new.id for new, _ in args[0]]} {[type(one).__name__ for one in result]}"
+    if name in ("append", "request_cancel", "park"):
+        return f"{name} {args[0]}"
+    return name
