@@ -44,7 +44,8 @@ class Break(NamedTuple):
 
     kind: str
     number: int
-    #: "io" or "full", or "short": half of it is written before the error.
+    #: "io" or "full"; "short": half of it is written before the error; "forgotten": what should have been synced will
+    #: not be by the next sync either.
     how: str
     times: int = 1
 
@@ -157,9 +158,10 @@ class _File(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:
         if (how := self._disk.fails("sync", self._name)) is not None:
-            # As Linux does it: the pages count as clean from now on, so that a later sync that succeeds says nothing
-            # about them. They are on the disk only if they are written again.
-            self._disk.note(Entry("forget", self._name))
+            if how == "forgotten":
+                # As Linux does it: the pages count as clean from now on, so that a later sync that succeeds says
+                # nothing about them. They are on the disk only if they are written again.
+                self._disk.note(Entry("forget", self._name))
             raise _error("sync", how)
         if self._name:
             self._disk.note(Entry("sync", self._name))

@@ -88,25 +88,23 @@ def calm(tmp_path: Path) -> Iterator[Life]:
     life.disk.unregister()
 
 
-@pytest.mark.parametrize("times", [1, 4], ids=["once", "for a while"])
 @pytest.mark.parametrize(
-    ("kind", "how"),
+    ("kind", "how", "times"),
     [
-        ("write", "io"),
-        ("write", "full"),
-        ("write", "short"),
-        ("sync", "io"),
-        ("sync", "full"),
-        ("read", "io"),
-        ("truncate", "io"),
+        *[(kind, how, times)
+          for kind, how in [("write", "io"), ("write", "full"), ("write", "short"), ("sync", "io"), ("read", "io")]
+          for times in (1, 4)],
+        # Not for a while: then SQLite itself is deceived, see docs/decisions/0083.
+        ("sync", "forgotten", 1),
+        ("truncate", "io", 1),
     ],
-)
+)  # fmt: skip
 def test_a_failing_disk_gives_the_old_state_or_the_new(
     tmp_path: Path, calm: Life, kind: str, how: str, times: int
 ) -> None:
     """FAULTS B5, B6, O14: at each such operation in a store's life, in commits of every kind and in checkpoints. The
     caller hears `StoreUnavailable` or nothing; repeated, the call succeeds once; what was answered survives a power cut
-    right then, also after a sync that failed, whose pages the system has given up."""
+    right then, also after a sync that failed, when the system gave up what was to be synced."""
     states = calm.states()
     count = calm.disk.counts[kind]
     broken = failures = 0

@@ -88,9 +88,9 @@ class Lane:
 
     def drop(self) -> None:
         """Forget a connection that cannot be trusted."""
-        if self.session is not None:
-            self.session.close()
-            self.session = None
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
 
     # -- on the thread -----------------------------------------------------------------------------------
 
@@ -99,11 +99,20 @@ class Lane:
         while open_for_jobs:
             jobs, open_for_jobs = self._gather()
             if jobs:
-                _settle(self.carry_out(jobs))
+                _settle(self._answers(jobs))
                 self.after_round()
         self.finish()
         self.drop()
         self._refuse_the_rest()
+
+    def _answers(self, jobs: list[Job]) -> list[Outcome]:
+        """An outcome for every job, whatever happens: without this thread every caller would wait for ever."""
+        try:
+            return self.carry_out(jobs)
+        except Exception as error:
+            log.error("a round of jobs failed in an unforeseen way", exc_info=error)
+            self.drop()
+            return [(job, None, error) for job in jobs]
 
     def _gather(self) -> tuple[list[Job], bool]:
         """Wait for a job, then take along everything else that is there already."""

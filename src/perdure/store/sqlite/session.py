@@ -72,9 +72,12 @@ class Session:
     def close(self) -> None:
         """Close for good. Never raises: it is called when the connection is already in trouble, too."""
         try:
+            path = self.connection.filename  # a closed connection does not tell it any more
             self.connection.close(True)
+        except apsw.ConnectionClosedError:
+            pass
         except apsw.Error as error:
-            log.warning("closing %s: %s", self.connection.filename, error)
+            log.warning("closing %s: %s", path, error)
 
 
 def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | None = None) -> Session:
@@ -228,4 +231,6 @@ def _free_bytes(path: str) -> int:
 
 def breaks_connection(error: BaseException) -> bool:
     """After an I/O error nothing the connection remembers can be trusted (FAULTS B6)."""
-    return isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError))
+    return isinstance(
+        error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.ConnectionClosedError)
+    )
