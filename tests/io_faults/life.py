@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from perdure.errors import StoreUnavailable
 from perdure.store.base import Created, Store
 from perdure.store.sqlite.migrate import migrate
-from perdure.store.sqlite.session import connect_writer, prepare_file
+from perdure.store.sqlite.session import Session, connect_writer, prepare_file
 from perdure.testing.store.kit import (
     accept,
     event,
@@ -101,9 +101,31 @@ def dump(path: Path) -> Dump:
         assert session.rows("PRAGMA integrity_check") == [("ok",)]
         assert session.rows("PRAGMA foreign_key_check") == []
         tables = session.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-        return {str(name): sorted(session.rows(f'SELECT * FROM "{name}"'), key=repr) for (name,) in tables}
+        ids = dict(session.rows("SELECT key, id FROM runs"))
+        return {str(name): _rows(session, str(name), ids) for (name,) in tables}
     finally:
         session.close()
+
+
+#: Numbers that the database draws: a call that is repeated may use up one more of them.
+_DRAWN = {"key", "last_item", "previous"}
+
+
+def _rows(session: Session, table: str, ids: dict[Any, Any]) -> list[tuple[Any, ...]]:
+    """The rows of a table, with the ids of runs in the place of their keys."""
+    cursor = session.connection.execute(f'SELECT * FROM "{table}"')
+    rows = [dict(zip([column[0] for column in cursor.get_description()], row, strict=True)) for row in cursor]
+    return sorted(
+        (
+            tuple(
+                ids[value] if name == "run_key" else value
+                for name, value in row.items()
+                if name not in _DRAWN and not (table == "inbox" and name == "id")
+            )
+            for row in rows
+        ),
+        key=repr,
+    )
 
 
 def difference(found: Dump, expected: Dump) -> str:

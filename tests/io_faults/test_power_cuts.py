@@ -91,11 +91,11 @@ def test_a_power_cut_anywhere_leaves_a_state_that_was(tmp_path: Path, disk: Disk
         allowed = [states[max(acknowledged, 0)], following]
         if durability == "relaxed":
             allowed += states[: max(acknowledged, 0)]
-        for how, files in state.after_cuts(rng, chances=3):
+        for how, files in state.after_cuts(rng, chances=1):
             found = cuts.read(files)
             assert found in allowed, f"{how} after entry {position} ({entry.kind} {entry.file} {entry.mark})"
             looked += 1
-    assert looked > 200
+    assert looked > 100
     assert disk.counts["sync"] >= (8 if durability == "full" else 2)
 
 

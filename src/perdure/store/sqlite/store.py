@@ -115,7 +115,7 @@ class SQLiteStore:
             return
         session = await asyncio.to_thread(self._prepare)
         self._pid = os.getpid()
-        self._writer = Writer(self.path, lambda: self._settled(connect_writer(self.path, self.durability, self._vfs)))
+        self._writer = Writer(self.path, self._reconnect)
         self._reader = Reader(self.path, lambda: connect_reader(self.path, vfs=self._vfs))
         self._writer.adopt(session)
         self._writer.start()
@@ -130,7 +130,6 @@ class SQLiteStore:
         try:
             session = connect_writer(self.path, self.durability, self._vfs)
             migrate(session, self.path)
-            self._settled(session)
         except BaseException as error:
             if session is not None:
                 session.close()
@@ -139,13 +138,13 @@ class SQLiteStore:
             raise
         return session
 
-    def _settled(self, session: Session) -> Session:
-        if self.durability == "full":
-            try:
-                sync_what_others_wrote(session)
-            except BaseException:
-                session.close()
-                raise
+    def _reconnect(self) -> Session:
+        session = connect_writer(self.path, self.durability, self._vfs)
+        try:
+            sync_what_others_wrote(session)
+        except BaseException:
+            session.close()
+            raise
         return session
 
     async def close(self) -> None:
