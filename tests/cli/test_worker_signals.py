@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import apsw
 import pytest
 
 from cli.cli_kit import APP, Perdure, invoke, invoke_json, wait_for_file
@@ -45,6 +46,24 @@ def test_a_running_step_may_finish_within_the_grace(store: Path) -> None:
         assert worker.wait() == 0
     kinds = [record["kind"] for record in invoke_json("history", "rest", store=store)["records"]]
     assert "step_done" in kinds
+
+
+def test_a_worker_leaves_although_its_store_does_not_answer(store: Path) -> None:
+    """FAULTS O17: another process keeps the file locked all the while; the end comes within bounds, and the run is left
+    for the next worker."""
+    mark = resting_run(store, 600.0)
+    with start_worker(store, "--grace", "0.1") as worker:
+        wait_for_file(mark)
+        foreign = apsw.Connection(str(store))
+        foreign.set_busy_timeout(10_000)
+        foreign.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() in (0, 1)
+        assert time.monotonic() - began < 40
+        foreign.execute("ROLLBACK")
+        foreign.close()
+    assert invoke_json("show", "rest", store=store)["status"] not in ("failed", "cancelled", "completed")
 
 
 @pytest.mark.parametrize("workflow", ["cli_rest", "cli_rest_in_thread"])

@@ -119,6 +119,18 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     opened(empty)
 
 
+def test_an_old_sqlite_is_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FAULTS O12: before 3.51.3 two writers could corrupt a WAL; said once when the file is opened, and not of newer
+    ones."""
+    opened(tmp_path / "a.db")
+    assert "upgrade apsw" not in caplog.text
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
+    opened(tmp_path / "a.db")
+    assert "SQLite 3.51.2 can corrupt a WAL file; upgrade apsw." in caplog.text
+
+
 def test_symlinks_are_resolved_once(tmp_path: Path) -> None:
     """FAULTS S15: two names of one file share its -wal and its locks."""
     (tmp_path / "real").mkdir()
@@ -175,10 +187,10 @@ def test_a_copy_without_write_ahead_log_can_be_shared(tmp_path: Path) -> None:
         original = SQLiteStore(tmp_path / "a.db")
         await original.open()
         await create(original, "r")
-        await original.close()
         connection = apsw.Connection(str(tmp_path / "a.db"))
         connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
         connection.close()
+        await original.close()
         (tmp_path / "copy.db").chmod(0o600)
         first, second = SQLiteStore(tmp_path / "copy.db"), SQLiteStore(tmp_path / "copy.db")
         await first.open()
