@@ -1,4 +1,4 @@
-"""At full durability nothing is let loose before it is synced: no step begins, no caller hears, that a cut would undo."""
+"""At full durability nothing is let loose before it is synced: no step begins and no caller hears too early."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def some_steps(run: str, steps: int, waits: bool) -> str:
 
 
 async def live(path: Path, disk: Disk, durability: str) -> None:
-    """One run alone, whose small commits are made on the loop's thread; then many at once, which go by one statement."""
+    """One run alone, whose small commits are made on the loop's thread; then many at once, by one statement."""
     store: Any = SQLiteStore(path, durability, vfs=disk.vfs)  # type: ignore[arg-type]
     async with Engine(store) as engine:
         alone = await engine.start(some_steps("alone", ALONE, True), id="alone")

@@ -1,4 +1,4 @@
-"""A worker's process is stopped (SIGSTOP) and goes on later, as when a machine sleeps: late, once, and not at all lost."""
+"""A worker's process is stopped (SIGSTOP) and goes on later, as when a machine sleeps: late, once, and not lost."""
 
 from __future__ import annotations
 

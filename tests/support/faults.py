@@ -94,9 +94,8 @@ def page() -> str:
         "",
         "<!-- Made by `make faults` from tests/support/fault_catalogue.txt and the docstrings of the tests. -->",
         "",
-        "What can go wrong, what must happen then, and the test that makes it go wrong. "
-        f"{number} of {len(rows)} rows have one;",
-        "the others say why not. A test names the rows it covers in its docstring, and this page is made from them.",
+        f"What can go wrong, what must happen then, and the test that makes it go wrong. {number} of {len(rows)} rows",
+        "have one; the others say why not. A test names the rows it covers in its docstring; this page is made from those.",
     ]
     for letter, title in GROUPS.items():
         lines += ["", f"## {title}", "", "| | the fault | what must happen | shown by |", "|---|---|---|---|"]

@@ -105,8 +105,8 @@ def connect_writer(path: str, durability: str, vfs: str | None = None) -> Sessio
 def sync_what_others_wrote(session: Session) -> None:
     """Make durable what is in the WAL already, before anybody is told of it.
 
-    A process that is killed between its last write and its sync leaves a change that every later reader sees, and that a
-    power cut may still take away. Checkpointing syncs the WAL first (tests/io_faults/test_power_cuts.py).
+    A process that is killed between its last write and its sync leaves a change that every later reader sees, and
+    that a power cut may still take away. Checkpointing syncs the WAL first (tests/io_faults/test_power_cuts.py).
     """
     session.rows(SQL["checkpoint"])
 

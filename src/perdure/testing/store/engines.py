@@ -136,7 +136,7 @@ async def _die_at(world: World, limit: int, before: bool, act: Callable[[Engine]
 
 @cases([(name, after) for name in ("create", "commit", "claim", "load", "release", "news") for after in (False, True)])
 def check_an_engine_outlasts_a_fault(world: World, name: str, after: bool) -> None:
-    """CONFORMANCE W2, FAULTS B1, B2: one call in a run's life is not answered, before or after it happened; nothing is lost."""
+    """CONFORMANCE W2, FAULTS B1, B2: a call is not answered, before or after it happened; nothing is lost."""
 
     async def check(store: Store) -> None:
         for number in (1, 2, 3):
