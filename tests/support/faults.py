@@ -95,7 +95,7 @@ def page() -> str:
         "<!-- Made by `make faults` from tests/support/fault_catalogue.txt and the docstrings of the tests. -->",
         "",
         f"What can go wrong, what must happen then, and the test that makes it go wrong. {number} of {len(rows)} rows",
-        "have one; the others say why not. A test names the rows it covers in its docstring; this page is made from those.",
+        "have one; the others say why not. Tests name the rows they cover in their docstrings, and make this page.",
     ]
     for letter, title in GROUPS.items():
         lines += ["", f"## {title}", "", "| | the fault | what must happen | shown by |", "|---|---|---|---|"]

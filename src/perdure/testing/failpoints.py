@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 from perdure.engine.client import Client
@@ -65,7 +65,7 @@ FAILPOINTS: Final[Mapping[str, Failpoint]] = {
 
 
 @contextlib.contextmanager
-def armed(name: str, action: Callable[[], object], *, hit: int = 1) -> Iterator[None]:
+def armed(name: str, action: Callable[[], object], *, hit: int = 1) -> Generator[None]:
     """Call `action` when a failpoint is reached for the `hit`-th time; it may end the process or raise.
 
     Raises `BadArgument` for a name that is not in `FAILPOINTS`.
@@ -93,26 +93,22 @@ class _Trigger:
 
 
 def _wrapped(original: Callable[..., Any], after: bool, trigger: _Trigger) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(original):
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not after:
+            trigger.pull()
+        result = original(*args, **kwargs)
+        if after:
+            trigger.pull()
+        return result
 
-        @functools.wraps(original)
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not after:
-                trigger.pull()
-            result = await original(*args, **kwargs)
-            if after:
-                trigger.pull()
-            return result
+    @functools.wraps(original)
+    async def call_and_wait(*args: Any, **kwargs: Any) -> Any:
+        if not after:
+            trigger.pull()
+        result = await original(*args, **kwargs)
+        if after:
+            trigger.pull()
+        return result
 
-    else:
-
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not after:
-                trigger.pull()
-            result = original(*args, **kwargs)
-            if after:
-                trigger.pull()
-            return result
-
-    return wrapper
+    return call_and_wait if inspect.iscoroutinefunction(original) else call

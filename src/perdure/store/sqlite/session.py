@@ -71,6 +71,7 @@ class Session:
 
     def close(self) -> None:
         """Close for good. Never raises: it is called when the connection is already in trouble, too."""
+        path = ""
         try:
             path = self.connection.filename  # a closed connection does not tell it any more
             self.connection.close(True)
