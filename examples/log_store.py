@@ -1,4 +1,4 @@
-"""A store of your own in 200 lines: one file of calls, and the reference store in memory as what they amount to.
+"""A store of your own in less than 300 lines: a file of calls, and the reference store in memory as what they come to.
 
 Every call that changes something is appended to a log as one line and synced before it is answered. Whoever opens the
 file, in this process or another, repeats the calls in order and so has the same state: the store protocol is
@@ -15,6 +15,7 @@ import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -28,10 +29,15 @@ from perdure.store.base import (
     Entry,
     NewItem,
     NewRun,
+    Publish,
     Release,
+    Reopen,
+    Reply,
     Send,
+    Snapshot,
     Spawn,
     Turn,
+    Watch,
     WorkerInfo,
 )  # fmt: skip
 from perdure.store.memory import MemoryStore
@@ -131,11 +137,14 @@ class LogStore:
     async def request_cancel(self, run_id: str, item: NewItem) -> Any:
         return await self._change("request_cancel", run_id, item)
 
-    async def terminate(self, run_id: str, reason: str, at: int) -> Any:
-        return await self._change("terminate", run_id, reason, at)
+    async def publish(self, item: NewItem, pending_max: int) -> Any:
+        return await self._change("publish", item, pending_max)
 
-    async def resume(self, run_id: str, at: int) -> bool:
-        return bool(await self._change("resume", run_id, at))
+    async def restore(self, snapshot: Snapshot) -> Any:
+        return await self._change("restore", snapshot)
+
+    async def reopen(self, reopen: Reopen) -> bool:
+        return bool(await self._change("reopen", reopen))
 
     async def register_worker(self, worker: WorkerInfo) -> None:
         if worker.id not in self._locks:
@@ -148,12 +157,18 @@ class LogStore:
             lock.close()
 
     async def reap(self, worker_id: str, at: int) -> int:
-        """A worker whose lock is free is dead."""
-        for worker in await self._state.workers():
-            if worker.id not in (worker_id, *self._locks) and (lock := _locked(self._lock_of(worker.id))) is not None:
-                lock.close()
-                await self._change("kill_worker", worker.id)
+        for dead in await self.dead_workers() - {worker_id}:
+            await self._change("kill_worker", dead)
         return int(await self._change("reap", worker_id, at))
+
+    async def dead_workers(self) -> frozenset[str]:
+        """A worker whose lock is free is dead."""
+        with self._alone():
+            others = [worker.id for worker in await self._state.workers() if worker.id not in self._locks]
+        dead = {other: lock for other in others if (lock := _locked(self._lock_of(other))) is not None}
+        for lock in dead.values():
+            lock.close()
+        return frozenset(dead)
 
     async def claim(
         self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
@@ -166,12 +181,11 @@ class LogStore:
     async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
         await self._change("release", worker_id, releases)
 
-    async def park(self, key: int, epoch: int, reason: str, at: int) -> bool:
-        return bool(await self._change("park", key, epoch, reason, at))
-
-    # -- reads -----------------------------------------------------------------------------------------------------
+    # -- the rest: changes whose arguments are plain values, and reads ----------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
+        if name in PLAIN:
+            return partial(self._change, name)
         if name not in READS:
             raise AttributeError(name)
         target = getattr(self._state, name)
@@ -189,7 +203,14 @@ class LogStore:
         return self._directory / f"worker-{worker_id}.lock"
 
 
-READS = {"renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers"}
+READS = {
+    "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "reply",
+    "publications", "letters", "expired_events",
+}  # fmt: skip
+PLAIN = {
+    "terminate", "resume", "pause", "unpause", "delete", "spread", "replay_letter", "remove_letters", "tidy_events",
+    "park",
+}  # fmt: skip
 
 
 def _locked(path: Path) -> Any:
@@ -216,8 +237,13 @@ def _turn(raw: dict[str, Any] | None) -> Turn | None:
     return Turn(entries=entries, **{name: msgspec.convert(raw[name], kind) for name, kind in FIELDS.items()})
 
 
-def _effect(raw: dict[str, Any] | None) -> Send | Spawn | None:
-    return None if raw is None else msgspec.convert(raw, Send if "target" in raw else Spawn)
+def _effect(raw: dict[str, Any] | None) -> Send | Spawn | Publish | Reply | Watch | None:
+    """Which of them it is shows in its fields."""
+    if raw is None:
+        return None
+    kinds: list[Any] = [Send, Spawn, Publish, Reply, Watch]
+    kind = next(kind for kind in kinds if set(kind.__struct_fields__) == raw.keys())
+    return msgspec.convert(raw, kind)  # type: ignore[no-any-return]
 
 
 def _plain(*args: Any) -> tuple[Any, ...]:
@@ -233,7 +259,10 @@ DECODE: dict[str, Callable[..., tuple[Any, ...]]] = {
     "claim": lambda worker, at, limit, suspects, unknown: (worker, at, limit, suspects, [tuple(u) for u in unknown]),
     "commit": lambda turns: ([_turn(turn) for turn in turns],),
     "release": lambda worker, releases: (worker, [msgspec.convert(one, Release) for one in releases]),
-    **dict.fromkeys(("terminate", "resume", "unregister_worker", "reap", "park", "kill_worker"), _plain),
+    "publish": lambda item, most: (msgspec.convert(item, NewItem), most),
+    "restore": lambda snapshot: (msgspec.convert(snapshot, Snapshot, strict=False),),
+    "reopen": lambda reopen: (msgspec.convert(reopen, Reopen),),
+    **dict.fromkeys((*PLAIN, "unregister_worker", "reap", "kill_worker"), _plain),
 }
 
 

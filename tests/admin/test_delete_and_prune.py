@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from admin.flows import Outside, reaches
 from events.kinds import Note
 from lifecycle.moved_clock import MovedClock
-from perdure import ActionRefused, BadArgument, RunNotFound, Status, receive, step, workflow
+from perdure import ActionRefused, BadArgument, RunNotFound, Status, StoreUnavailable, receive, step, workflow
+from perdure.admin import actions
 from perdure.store.base import Rejected
+from perdure.testing.wrappers import FaultyStore
 from stores.store_kit import commit, create, finishing, step_row, turn
 from support.lives import Lives, run_async, until
 
@@ -225,5 +228,23 @@ def test_dry_run_counts_only(lives: Lives) -> None:
             counted = [n async for n in engine._people().prune(0, [Status.COMPLETED], None, dry_run=True)]
             assert sum(counted) == 1
             assert len(await engine.list()) == 1
+
+    run_async(main())
+
+
+def test_an_answer_that_got_lost_does_not_make_a_deleted_run_unknown(lives: Lives) -> None:
+    """Law 6: raised but committed. What did not happen raises, and may be repeated."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            await (await engine.start(quick(), id="run")).result(timeout=20)
+            store = engine._store
+            lost: Any = FaultyStore(store, 1, after=False, only="delete")
+            with pytest.raises(StoreUnavailable):
+                await actions.delete(lost, "run", 1)
+            lost = FaultyStore(store, 1, after=True, only="delete")
+            await actions.delete(lost, "run", 1)
+            assert lost.failed == ["delete"]
+            assert await store.get("run") is None
 
     run_async(main())

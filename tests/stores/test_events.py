@@ -14,17 +14,16 @@ from typing import Any
 import apsw
 import pytest
 
-from perdure.errors import LetterNotFound, RunFinished
 from perdure.kernel.definitions import EventPolicy
 from perdure.store import memory_events
-from perdure.store.base import Committed, DeadItem, ItemKind, NewItem, Published, Spread, Status, Store, Turn
+from perdure.store.base import Committed, DeadItem, Entry, Published, Reopen, Spread, Status, Store
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore, migrate
 from perdure.store.sqlite import events as sqlite_events
 from perdure.store.sqlite.session import connect_writer, prepare_file
-from stores.store_kit import World, accept, create, finishing, row_of, turn
+from perdure.testing.store.events import waiting
+from stores.store_kit import SHARED, World, accept, create, failed_row, finishing, published, resumed_row, row_of, turn
 
-SHARED = EventPolicy(consume=False)
 POLICIES = [
     EventPolicy(delivery, consume, expires, undelivered)
     for delivery in ("after_create", "after_wait", "all", "first")
@@ -32,14 +31,6 @@ POLICIES = [
     for expires in (None, 40)
     for undelivered in ("dead_letter", "broadcast", "discard")
 ]
-
-
-def published(kind: str = "ping", policy: EventPolicy = SHARED, at: int = 50, **more: Any) -> NewItem:
-    return NewItem(kind=ItemKind.EVENT, type=kind, data=b"{}", sent_at=at, policy=policy, **more)
-
-
-def waiting(key: int, seq: int = 2, **waits: int) -> Turn:
-    return turn(key, seq, status=Status.WAITING, waits=waits)
 
 
 # -- memory and SQLite agree ---------------------------------------------------------------------------------
@@ -78,7 +69,8 @@ class Pair:
     async def step(self) -> None:
         self.at += self.random.randrange(3) * 10
         choices = [self.create, self.wait, self.wait, self.publish, self.publish, self.read, self.read, self.hand_back,
-                   self.bury, self.end, self.park, self.spread, self.tidy, self.letter, self.send]  # fmt: skip
+                   self.bury, self.end, self.park, self.pause, self.fail, self.spread, self.tidy,
+                   self.letter, self.send]  # fmt: skip
         await self.random.choice(choices)()
         await self.compare()
 
@@ -161,6 +153,33 @@ class Pair:
             assert await self.both("park", row.key, row.epoch, "broken", self.at)
             self.parked.add(run_id)
 
+    async def pause(self) -> None:
+        run_id = self.pick()
+        if run_id is not None:
+            assert await self.both("pause", run_id, "by ann", self.at) is not None
+            await self.compare()
+            self.at += self.random.randrange(2) * 10
+            if self.random.random() < 0.5:
+                await self.both("publish", published("a", self.random.choice(POLICIES), self.at), 6)
+            assert await self.both("unpause", run_id, self.at)
+            assert await self.both("claim", "w1", self.at, 10)
+
+    async def fail(self) -> None:
+        """And go on, with what was unread."""
+        run_id = self.pick()
+        if run_id is None:
+            return
+        key, seq = self.runs[run_id]
+        row = await row_of(self.stores[0], run_id)
+        unread = [item.data for item in await self.items(run_id) if not item.publication]
+        await self.turn(run_id, entries=[Entry(failed_row(seq))], status=Status.FAILED, waits={})
+        assert await self.items(run_id) == []
+        again = Reopen(key=key, epoch=row.epoch, record=resumed_row(seq + 1, seq), frontier=b"f")
+        assert await self.both("reopen", again)
+        assert await self.both("claim", "w1", self.at, 10)
+        self.runs[run_id] = (key, seq + 2)
+        assert len(await self.items(run_id)) <= len(unread)
+
     async def spread(self) -> None:
         await self.both("spread", self.at, self.random.randrange(1, 3), 6)
 
@@ -229,7 +248,7 @@ def test_spreading_goes_on_where_it_was(world: World) -> None:
         keys = [await create(store, f"r{number}") for number in range(7)]
         for key in keys:
             await accept(store, waiting(key, ping=1))
-        assert (await store.publish(published(), 10)).more
+        assert (await store.publish(published(policy=SHARED), 10)).more
         assert [len(await store.inbox(key, 10)) for key in keys] == [1] * 2 + [0] * 5
         # A second one overtakes nothing: whoever it reaches gets the first one, too, and in order.
         second = await store.publish(published(policy=EventPolicy(consume=False, delivery="all")), 10)
@@ -244,64 +263,6 @@ def test_spreading_goes_on_where_it_was(world: World) -> None:
         assert [len(await store.inbox(key, 10)) for key in keys] == [2] * 7
         for key in keys:
             assert [item.publication for item in await store.inbox(key, 10)] == [1, 2]
-
-    world.run(check)
-
-
-def test_tidying_removes_what_was_kept_long_enough(world: World) -> None:
-    """event_retention and expires: in bounded parts, counted; what a run holds stays."""
-
-    async def check(store: Store) -> None:
-        key = await create(store, "a")
-        await accept(store, waiting(key, held=1))
-        await store.publish(published("held", EventPolicy(), 50), 10)
-        for number in range(5):
-            await store.publish(published("old", EventPolicy(), 50 + number), 10)
-        await store.publish(published("short", EventPolicy(expires=10), 95), 10)
-        await store.publish(published("young", EventPolicy(), 90), 10)
-        assert await store.tidy_events(100, 60, 3) == 3
-        assert await store.tidy_events(100, 60, 3) == 2
-        assert await store.tidy_events(100, 60, 3) == 0
-        assert [one.type for one in await store.publications(None, 10)] == ["held", "short", "young"]
-        assert await store.tidy_events(105, 60, 3) == 1
-        assert dict(await store.expired_events()) == {"old": 5, "short": 1}
-        assert [one.holder for one in await store.publications(None, 10)] == ["a", None]
-
-    world.run(check)
-
-
-def test_a_refused_replay_changes_nothing(world: World) -> None:
-    """Bad input: a finished run; the letter stays."""
-
-    async def check(store: Store) -> None:
-        key = await create(store, "a")
-        await store.append("a", published(), 10)
-        await accept(store, finishing(key, 2))
-        (letter,) = await store.letters(None, 10)
-        with pytest.raises(RunFinished):
-            await store.replay_letter(letter.id, "a", 200, 10)
-        assert list(await store.letters(None, 10)) == [letter]
-        assert await store.remove_letters([letter.id, letter.id]) == 1
-        with pytest.raises(LetterNotFound):
-            await store.replay_letter(letter.id, None, 200, 10)
-
-    world.run(check)
-
-
-def test_a_turn_that_takes_an_event_twice_is_recognised(world: World) -> None:
-    """Law 6: the repeat of a turn that took a single event is answered like the first time."""
-
-    async def check(store: Store) -> None:
-        from stores.store_kit import step_row
-
-        key = await create(store, "a")
-        await accept(store, waiting(key, ping=1))
-        given = await store.publish(published(policy=EventPolicy()), 10)
-        item = given.deliveries[0].item
-        takes = turn(key, 2, step_row(2), consumed=[item.id], waits={})
-        assert not (await accept(store, takes)).repeated
-        assert (await accept(store, takes)).repeated
-        assert list(await store.publications(None, 10)) == []
 
     world.run(check)
 
@@ -342,7 +303,7 @@ def test_an_existing_file_finds_its_waiting_runs_and_unread_events(
         assert (letter.type, letter.target, letter.target_status, letter.died_at) == ("left", "none", "completed", 7)
         assert list(await store.inbox((await row_of(store, "none")).key, 10)) == []
         for kind in ("ping", "pong", "other"):
-            await store.publish(published(kind), 10)
+            await store.publish(published(kind, SHARED), 10)
         row = await row_of(store, "waits")
         assert [item.type for item in await store.inbox(row.key, 10)] == ["ping", "pong"]
         await store.close()

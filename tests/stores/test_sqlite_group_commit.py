@@ -175,3 +175,27 @@ def test_a_cancelled_caller_changes_nothing_for_the_others(tmp_path: Path) -> No
         assert (await accept(store, finishing(keys[1], 2))).repeated
 
     on_store(tmp_path, check)
+
+
+@pytest.mark.parametrize("where", ["carry_out", "after_round"])
+def test_a_bug_in_a_round_is_heard_and_does_not_end_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Nothing hangs without a word: whoever waits is told, and the next call is served."""
+
+    async def check(store: SQLiteStore) -> None:
+        key = await create(store, "a")
+        lane = writer.Writer
+        usual = getattr(lane, where)
+
+        def fails_once(self: writer.Writer, *args: Any) -> Any:
+            monkeypatch.setattr(lane, where, usual)
+            raise RecursionError("a bug")
+
+        monkeypatch.setattr(lane, where, fails_once)
+        calls = [store.release("w1", []) for _ in range(3)]
+        heard = [await outcome(call) for call in calls]
+        assert isinstance(heard[0], StoreUnavailable) is (where == "carry_out")
+        await accept(store, turn(key, 2, step_row(2)))
+
+    on_store(tmp_path, check)

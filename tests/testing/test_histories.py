@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import Engine, continue_as, log, sleep, step, workflow
+from perdure.authoring.registry import registry
 from perdure.testing import (
     NotReplayable,
     VirtualEngine,
@@ -51,10 +52,10 @@ async def test_finished_and_waiting_runs_replay(engine: VirtualEngine, tmp_path:
     for run in (finished, waiting):
         path = await save_history(engine, run, tmp_path / f"{run.id}.json")
         history = load_history(path)
-        assert history.run_id == run.id
+        assert history.id == run.id
         check_history(history)
         check_history(path)
-    assert [generation.number for generation in load_history(tmp_path / "f.json").generations] == [1, 2, 3]
+    assert [generation.number for generation in load_history(tmp_path / "f.json").journals] == [1, 2, 3]
 
 
 def test_they_replay_from_a_store_on_disk(tmp_path: Path) -> None:
@@ -97,11 +98,17 @@ def test_files_that_are_none_say_so(tmp_path: Path) -> None:
         replays(tmp_path / "nowhere")
 
 
-async def test_an_unknown_workflow_is_named(engine: VirtualEngine, tmp_path: Path) -> None:
+async def test_an_unknown_workflow_is_named(
+    engine: VirtualEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = await engine.start(greeting("ann"), id="u")
     path = await save_history(engine, run, tmp_path / "u.json")
+    assert path.read_bytes() == await engine.export_run("u"), "one format"
+    monkeypatch.setattr(registry, "_workflows", {})
+    with pytest.raises(NotReplayable, match="no workflow is called 'greeting'"):
+        check_history(path)
     path.write_text(path.read_text().replace('"greeting"', '"gone"'))
-    with pytest.raises(NotReplayable, match="no workflow is called 'gone'"):
+    with pytest.raises(NotReplayable, match="does not match its checksum"):
         check_history(path)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from perdure import limits
 from perdure.admin.reading import frontier_of, row_of
-from perdure.errors import ActionRefused, BadArgument, UnknownLocation
+from perdure.errors import ActionRefused, BadArgument, StoreUnavailable, UnknownLocation
 from perdure.kernel.verbs import check_reason
 from perdure.store.base import CLAIMABLE, TERMINAL, Delivery, RunFilter, RunKey, RunRow, Status, Store
 from perdure.store.items import hurry_item
@@ -67,7 +67,13 @@ async def delete(store: Store, run_id: str, at: int) -> None:
         )
     if row.owner is not None:
         await store.reap("", at)  # its worker may be dead, and nobody else there to notice
-    if await store.delete([row.key]):
+    try:
+        if await store.delete([row.key]):
+            return
+    except StoreUnavailable:  # it may have happened all the same: whoever repeats this would be told of no such run
+        again = await store.get(run_id)
+        if again is not None and again.key == row.key:
+            raise
         return
     again = await store.get(run_id)
     if again is not None and again.key == row.key:

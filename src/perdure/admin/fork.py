@@ -6,7 +6,9 @@ inbox; everything else after it happens anew, under the new id (so with other id
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +22,7 @@ from perdure.admin.reading import (
     counting,
     frontier_of,
     open_children,
+    portable,
     records_of,
     row_of,
 )
@@ -29,7 +32,7 @@ from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Body, Record, to_row
 from perdure.kernel.operation import Frontier, Waiting, unchecked_frontier
 from perdure.kernel.verbs import check_run_id
-from perdure.store.base import Existing, ItemKind, NewItem, RunRow, Snapshot, Status, Store
+from perdure.store.base import Existing, InboxItem, ItemKind, NewItem, RunRow, Snapshot, Status, Store
 from perdure.store.items import input_digest
 
 
@@ -67,20 +70,19 @@ async def fork(
     number = generation or row.generation
     if not 1 <= number <= row.generation:
         raise BadArgument(f"run {run_id!r} has the generations 1 to {row.generation}, not {generation!r}.")
-    records = [
-        record
-        for record in counting(await records_of(store, row, number))
-        if not isinstance(record.body, (journal.Resumed, journal.Hurried))
-    ]
+    whole = await records_of(store, row, number)
+    records = [record for record in counting(whole) if not isinstance(record.body, (journal.Resumed, journal.Hurried))]
     past = _Past(row, records, frontier_of(row) if number == row.generation else None)
     if location is None and result is not SAME:
         raise BadArgument("an edited result needs the location of the operation that has it.")
     kept, rest = (records[:1], records[1:]) if location is None else past.split(location, result)
     _refuse_open_children(row, kept)
+    if location is not None:
+        _refuse_pruned(row, whole, kept)
     kept = _with_arguments(kept, arguments, row)
-    rows = [to_row(record._replace(seq=seq)) for seq, record in enumerate(kept, 1)]
+    rows = [to_row(record) for record in _renumbered(kept)]
     unread = await store.inbox(row.key, limits.FORK_INBOX_MAX)
-    inbox = [*_received(rest), *(_again(i.type, i.data, i.sent_at) for i in unread if i.kind is ItemKind.EVENT)]
+    inbox = [*_received(rest), *(_unread(i) for i in portable(unread) if i.kind is ItemKind.EVENT)]
     seen = len(rows) - (result is not SAME or len(rows) == 1)
     started = kept[0].body
     if not isinstance(started, journal.Started):
@@ -104,6 +106,7 @@ async def fork(
         frontier=unchecked_frontier(seen),
         custom_status=None,
         state=None,
+        pruned=0,
     )
     await put(store, Snapshot(run=new, journals={1: rows}, inbox=inbox))
 
@@ -132,7 +135,8 @@ class _Past:
         records = self._records
         wait = self._waits.get(location)
         known = [r for r in records if r.location == location and isinstance(r.body, (*SETTLING, journal.StepRetry))]
-        begun = [r for r in records if r.location == location and isinstance(r.body, journal.ChildStarted)]
+        opening = (journal.ChildStarted, journal.RunWatched)
+        begun = [r for r in records if r.location == location and isinstance(r.body, opening)]
         if not known and not begun and wait is None:
             raise self._unknown(location)
         if result is SAME:
@@ -160,7 +164,11 @@ class _Past:
                 return journal.StepDone(value, site=wait.site)
             case None if wait is not None and wait.kind == "receive" and " or " not in wait.detail:
                 return journal.EventReceived(0, wait.detail.strip("'"), value, wait.since, wait.site)
-            case _ if begun and (old is None or isinstance(old, CHILD_ENDS)):
+            case _ if (
+                begun
+                and isinstance(begun[0].body, journal.ChildStarted)
+                and (old is None or isinstance(old, CHILD_ENDS))
+            ):
                 started = begun[0].body
                 return journal.ChildDone(value, getattr(started, "child_id", ""))
             case _:
@@ -173,6 +181,12 @@ class _Past:
         import difflib  # only for the rare mistake, not for every start
 
         places = {r.location for r in self._records if isinstance(r.body, SETTLING)} | self._waits.keys()
+        if self._row.pruned and "~" in location:
+            return UnknownLocation(
+                f"nothing in the journal of run {self._row.id!r} is at {location!r} any more: finished iterations of "
+                "loops are deleted (`loop(..., keep=...)` keeps more of them). "
+                f"`perdure history {self._row.id}` lists what is left."
+            )
         near = difflib.get_close_matches(location, places, n=5, cutoff=0.4) or sorted(places)[:5]
         known = f" Near ones: {', '.join(repr(place) for place in near)}." if near else " It has none yet."
         return UnknownLocation(
@@ -187,6 +201,30 @@ def _refuse_open_children(row: RunRow, kept: Sequence[Record]) -> None:
             f"{started.seq}), and its end is told to {row.id!r} alone. Fork at {location!r} or earlier, after its end, "
             "or with a result for it."
         )
+
+
+def _refuse_pruned(row: RunRow, whole: Sequence[Record], kept: Sequence[Record]) -> None:
+    """Deleted iterations cannot be replayed: a state that stands for them must be among what is kept."""
+    states = [record.body.after for record in kept if isinstance(record.body, journal.LoopState)]
+    reached = max(states, default=0)
+    last = max(record.seq for record in kept)
+    for before, record in pairwise(whole):
+        if before.seq <= last and before.seq < record.seq - 1 and record.seq - 1 > reached:
+            raise ActionRefused(
+                f"records {before.seq + 1} to {record.seq - 1} of run {row.id!r} are deleted: finished iterations of a "
+                "loop, whose oldest state that is left comes later than this point. Fork at a later location, or "
+                "without one, from the start."
+            )
+
+
+def _renumbered(kept: Sequence[Record]) -> Iterator[Record]:
+    """The records without gaps. A state of a loop names the record after which it counts."""
+    positions = [record.seq for record in kept if record.seq]  # an edited one has none yet
+    for seq, record in enumerate(kept, 1):
+        body = record.body
+        if isinstance(body, journal.LoopState):
+            body = msgspec.structs.replace(body, after=bisect_right(positions, body.after))
+        yield record._replace(seq=seq, body=body)
 
 
 def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row: RunRow) -> list[Record]:
@@ -218,9 +256,22 @@ def encode(value: Any, what: str) -> bytes:
 
 
 def _received(records: Sequence[Record]) -> list[NewItem]:
-    bodies = [record.body for record in records]
-    return [_again(b.type, bytes(b.value), b.sent_at) for b in bodies if isinstance(b, journal.EventReceived)]
+    found: list[NewItem] = []
+    for record in records:
+        match record.body:
+            case journal.EventReceived() as one:
+                found.append(_again(one))
+            case journal.EventsReceived(events):
+                found += map(_again, events)
+            case _:
+                pass
+    return found
 
 
-def _again(kind: str, data: bytes, sent_at: int) -> NewItem:
-    return NewItem(kind=ItemKind.EVENT, type=kind, data=data, sent_at=sent_at)
+def _again(event: journal.EventReceived | journal.Taken) -> NewItem:
+    """Without `request`: whoever asked has heard from the original, or will."""
+    return NewItem(kind=ItemKind.EVENT, type=event.type, data=bytes(event.value), sent_at=event.sent_at)
+
+
+def _unread(item: InboxItem) -> NewItem:
+    return NewItem(kind=ItemKind.EVENT, type=item.type, data=item.data, sent_at=item.sent_at, policy=item.policy)

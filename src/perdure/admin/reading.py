@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from perdure.kernel.changes import taken_back
 from perdure.kernel.journal import Body, Record, from_row
 from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.kernel.verbs import check_run_id
-from perdure.store.base import RunRow, Store
+from perdure.store.base import InboxItem, ItemKind, RunRow, Store
 
 #: Bodies by which an operation of the code is settled.
 SETTLING: tuple[type[Body], ...] = (
@@ -20,10 +20,14 @@ SETTLING: tuple[type[Body], ...] = (
     journal.StepFailed,
     journal.TimerFired,
     journal.EventReceived,
+    journal.EventsReceived,
     journal.ChildDone,
     journal.ChildFailed,
     journal.ChildCancelled,
     journal.Sent,
+    journal.Published,
+    journal.Replied,
+    journal.RunEnded,
 )
 #: Bodies by which a child is settled.
 CHILD_ENDS: tuple[type[Body], ...] = (journal.ChildDone, journal.ChildFailed, journal.ChildCancelled)
@@ -70,6 +74,21 @@ def open_children(records: Sequence[Record]) -> dict[str, Record]:
         elif isinstance(body, CHILD_ENDS):
             found.pop(record.location, None)
     return found
+
+
+def portable(inbox: Iterable[InboxItem]) -> Iterator[InboxItem]:
+    """Unread items that a copy of the run may have as well.
+
+    Not what is for the worker that holds it, nor a published event that only one run gets: that one is here. A copy of
+    a published event goes along, and is nobody's loss if it is never read.
+    """
+    for item in inbox:
+        if item.kind is ItemKind.PAUSE or (item.publication and item.policy.single):
+            continue
+        if item.publication:
+            policy = msgspec.structs.replace(item.policy, undelivered="discard")
+            item = msgspec.structs.replace(item, policy=policy)
+        yield item
 
 
 def named(record: Record) -> str:

@@ -9,13 +9,14 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from perdure.authoring.registry import Registry
-from perdure.errors import CorruptRecord, Diverged, EncodingError, PerdureError, StoreError, describe
+from perdure.errors import Diverged, EncodingError, PerdureError, StoreError, describe
 from perdure.kernel.commands import Warn
-from perdure.kernel.journal import Record, from_row
+from perdure.kernel.journal import Record
 from perdure.kernel.loop import batch
 from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import Loaded, RunRow
+from perdure.store.items import decode_journal
 
 T = TypeVar("T")
 
@@ -37,9 +38,7 @@ def replay_loaded(registry: Registry, loaded: Loaded) -> Verdict:
     """Replay a run as it is stored. Must be called from a plain loop callback (see kernel.loop)."""
     row = loaded.run
     try:
-        records = [from_row(one) for one in loaded.rows]
-        if [record.seq for record in records] != list(range(1, row.next_seq)):
-            raise CorruptRecord(f"its journal should have the records 1 to {row.next_seq - 1}, and some are missing.")
+        records = decode_journal(loaded)
         frontier = decode_frontier(row.frontier) if row.frontier is not None else None
     except (StoreError, msgspec.MsgspecError) as error:
         return Verdict("undecodable", _text(error))

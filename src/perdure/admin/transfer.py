@@ -9,6 +9,7 @@ second time must be somebody's decision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -16,11 +17,13 @@ import msgspec
 from msgspec import Raw
 
 from perdure.admin.fork import put
-from perdure.admin.reading import row_of
+from perdure.admin.reading import portable, row_of
 from perdure.errors import ExportUnusable, PerdureError, RunNotFound
-from perdure.kernel.journal import ABSENT, Row, Started, from_row
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
+from perdure.kernel.journal import ABSENT, LoopState, Record, Row, Started, from_row
+from perdure.kernel.operation import told_again
 from perdure.kernel.verbs import check_run_id
-from perdure.store.base import CLAIMABLE, ItemKind, NewItem, RunRow, Snapshot, Status, Store
+from perdure.store.base import CLAIMABLE, ItemKind, Loaded, NewItem, RunRow, Snapshot, Status, Store
 
 FORMAT: Final = "perdure-run"
 #: Of the file. Records have versions of their own: a kind that this release does not know is refused.
@@ -41,11 +44,13 @@ class Generation(msgspec.Struct, frozen=True):
     records: tuple[StoredRecord, ...]
 
 
-class Unread(msgspec.Struct, frozen=True):
+class Unread(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     type: str
     data: str
     sent_at: int
+    policy: EventPolicy = DEFAULT_POLICY
+    request: str = ""
 
 
 class Body(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,6 +74,8 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
     custom_status: Raw = ABSENT
     state: Raw = ABSENT
     inbox: tuple[Unread, ...] = ()
+    #: Records of the current generation that were deleted: finished iterations of loops.
+    pruned: int = 0
 
 
 class File(msgspec.Struct, frozen=True):
@@ -88,7 +95,14 @@ async def export_run(store: Store, run_id: str) -> bytes:
     row = loaded.run
     journals = {number: await store.journal(row.key, number) for number in range(1, row.generation)}
     journals[row.generation] = loaded.rows
-    body = Body(
+    data = msgspec.json.encode(body_of(loaded, journals))
+    return msgspec.json.encode(File(FORMAT, VERSION, _checksum(data), Raw(data))) + b"\n"
+
+
+def body_of(loaded: Loaded, journals: Mapping[int, Sequence[Row]]) -> Body:
+    """What is exported of a run. Raises `CorruptRecord`."""
+    row = loaded.run
+    return Body(
         id=row.id,
         generation=row.generation,
         workflow=row.workflow,
@@ -109,13 +123,11 @@ async def export_run(store: Store, run_id: str) -> bytes:
             Generation(number, tuple(_record(one) for one in rows)) for number, rows in journals.items() if rows
         ),
         inbox=tuple(
-            Unread(item.kind, item.type, item.data.decode(), item.sent_at)
-            for item in loaded.inbox
-            if item.kind is not ItemKind.PAUSE
+            Unread(item.kind, item.type, item.data.decode(), item.sent_at, item.policy, item.request)
+            for item in portable(loaded.inbox)
         ),
+        pruned=row.pruned,
     )
-    data = msgspec.json.encode(body)
-    return msgspec.json.encode(File(FORMAT, VERSION, _checksum(data), Raw(data))) + b"\n"
 
 
 async def import_run(
@@ -166,15 +178,25 @@ def _check(body: Body) -> None:
     if not numbers or numbers[-1] != body.generation or numbers != sorted(set(numbers)) or numbers[0] < 1:
         raise ValueError("its generations are not in order.")
     for generation in body.journals:
-        records = [from_row(_row(one)) for one in generation.records]
-        if [record.seq for record in records] != list(range(1, len(records) + 1)) or not records:
-            raise ValueError(f"records of generation {generation.number} are missing.")
-        if not isinstance(records[0].body, Started):
+        records = [from_row(row_of_record(one)) for one in generation.records]
+        if not records or not isinstance(records[0].body, Started):
             raise ValueError(f"generation {generation.number} does not begin with its first record.")
+        _check_positions(generation.number, records, body.pruned if generation.number == body.generation else None)
     if Status(body.status).terminal != (body.finished_at is not None):
         raise ValueError("its status does not fit its end.")
     for item in body.inbox:
         ItemKind(item.kind)
+
+
+def _check_positions(number: int, records: Sequence[Record], pruned: int | None) -> None:
+    """All records are there, but for iterations of loops. How many those were is known of the current generation."""
+    positions = [record.seq for record in records]
+    missing = positions[-1] - len(positions)
+    looped = any(isinstance(record.body, LoopState) for record in records)
+    if positions[0] != 1 or positions != sorted(set(positions)) or (missing and not looped):
+        raise ValueError(f"records of generation {number} are missing.")
+    if pruned is not None and missing != pruned:
+        raise ValueError(f"{missing} records of generation {number} are missing, and {pruned} were pruned.")
 
 
 def _snapshot(body: Body, run_id: str, source: str, paused: bool) -> Snapshot:
@@ -182,7 +204,7 @@ def _snapshot(body: Body, run_id: str, source: str, paused: bool) -> Snapshot:
     reason = body.reason
     if status in CLAIMABLE and paused:
         status, reason = Status.PAUSED, f"paused: imported from {source}; the original may still be running elsewhere"
-    journals = {generation.number: [_row(one) for one in generation.records] for generation in body.journals}
+    journals = {generation.number: [row_of_record(one) for one in generation.records] for generation in body.journals}
     row = RunRow(
         key=0,
         id=run_id,
@@ -192,7 +214,7 @@ def _snapshot(body: Body, run_id: str, source: str, paused: bool) -> Snapshot:
         status=status,
         epoch=0,
         owner=None,
-        next_seq=len(journals[body.generation]) + 1,
+        next_seq=journals[body.generation][-1].seq + 1,
         wake_at=body.wake_at,
         created_at=body.created_at,
         updated_at=body.updated_at,
@@ -201,15 +223,19 @@ def _snapshot(body: Body, run_id: str, source: str, paused: bool) -> Snapshot:
         input_digest=bytes.fromhex(body.input_digest),
         parent=None,
         cancel_requested=body.cancel_requested,
-        frontier=_optional(body.frontier),
+        frontier=_optional(body.frontier) if status.terminal else told_again(_optional(body.frontier)),
         reason=reason,
         custom_status=_optional(body.custom_status),
         state=_optional(body.state),
+        pruned=body.pruned,
     )
     inbox = [
-        NewItem(kind=ItemKind(item.kind), type=item.type, data=item.data.encode(), sent_at=item.sent_at)
+        NewItem(
+            kind=ItemKind(item.kind), type=item.type, data=item.data.encode(), sent_at=item.sent_at,
+            policy=item.policy, request=item.request,
+        )
         for item in body.inbox
-    ]
+    ]  # fmt: skip
     return Snapshot(run=row, journals=journals, inbox=inbox)
 
 
@@ -218,7 +244,7 @@ def _record(row: Row) -> StoredRecord:
     return StoredRecord(row.seq, row.at, row.kind, row.location, row.check, Raw(row.data))
 
 
-def _row(record: StoredRecord) -> Row:
+def row_of_record(record: StoredRecord) -> Row:
     return Row(record.seq, record.at, record.kind, record.location, bytes(record.data), record.check)
 
 

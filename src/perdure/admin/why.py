@@ -39,7 +39,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     run_id: str
     #: completed, failed, cancelled, parked-..., paused, no-worker, worker-died, unknown-workflow, due, cancelling,
-    #: step-running, step-due, step-backoff, event, child, sleep, send, nothing
+    #: step-running, step-due, step-backoff, event, child, run, sleep, send, publish, reply, nothing
     kind: str
     text: str
     since: datetime | None = None
@@ -47,7 +47,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     location: str = ""
     site: str = ""
     worker: str = ""
-    #: Of the child it waits for.
+    #: Of the child, or the other run, that it waits for.
     child: Reason | None = None
     #: What else it waits for, and what else is worth knowing.
     also: tuple[str, ...] = ()
@@ -184,6 +184,15 @@ class _Looking:
             case "timer":
                 text = f"it is asleep at {where} until {_text(until)}, since {_text(since)}."
                 return Reason(row.id, "sleep", text, until=until, **common)  # type: ignore[arg-type]
+            case "wait_for_run":
+                target = await self._child(wait.detail, depth)
+                text = f"it waits for the end of run {wait.detail!r} at {where} since {_text(since)}, which "
+                return Reason(row.id, "run", text + _of_child(target), child=target, **common)  # type: ignore[arg-type]
+            case "publish":
+                text = f"it publishes the event {wait.detail!r} at {where}."
+                return Reason(row.id, "publish", text, **common)  # type: ignore[arg-type]
+            case "reply":
+                return Reason(row.id, "reply", f"it answers a request at {where}.", **common)  # type: ignore[arg-type]
             case _:
                 return Reason(row.id, "send", f"it sends something to {wait.detail!r} at {where}.", **common)  # type: ignore[arg-type]
 
@@ -241,7 +250,7 @@ class _Looking:
 
 def _rank(wait: Waiting) -> tuple[int, int]:
     """What says most comes first: a running step; a timeout says less than what it limits."""
-    kinds = {"step": 0, "child": 2, "receive": 3, "send": 4, "timer": 5}
+    kinds = {"step": 0, "child": 2, "wait_for_run": 2, "receive": 3, "send": 4, "publish": 4, "reply": 4, "timer": 5}
     return kinds.get(wait.kind, 9) + (wait.kind == "step" and bool(wait.deadline)), wait.deadline or wait.since
 
 

@@ -15,7 +15,7 @@ from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
-from perdure.kernel.loop import single_operation_codes
+from perdure.kernel.loop import set_step_code, single_operation_codes
 from perdure.kernel.run import Run
 from perdure.kernel.saga import current_saga
 from perdure.kernel.sites import caller_site
@@ -123,7 +123,8 @@ async def _ask_undoable(
     return await saga.carry_out(asked, spec.undo, spec.name)
 
 
-single_operation_codes |= {_ask.__code__, _ask_undoable.__code__}
+set_step_code(_ask.__code__)
+single_operation_codes.add(_ask_undoable.__code__)
 
 
 class StepDecorator(Protocol):

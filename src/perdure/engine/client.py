@@ -76,8 +76,14 @@ class Client:
 
     # -- starting ------------------------------------------------------------------------------------------------
 
-    async def start(self, invocation: Invocation[Any], run_id: str | None, on_conflict: OnConflict) -> str:
-        """Create a run, durable when this returns. The same id with the same workflow and input is the same run."""
+    async def start(
+        self, invocation: Invocation[Any], run_id: str | None, on_conflict: OnConflict
+    ) -> tuple[str, Record | None]:
+        """Create a run, durable when this returns. The same id with the same workflow and input is the same run.
+
+        Returns its id and, if it has already ended by then, its last record.
+        """
+        last: Record | None = None
         if not isinstance(invocation, Invocation):
             raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
         if on_conflict not in ("return", "raise"):
@@ -88,10 +94,10 @@ class Client:
             new = self._new_run(invocation.spec, invocation.data, run_id)
             result = await self._store.create(new, None)
         else:
-            result = await self._worker.start(invocation.spec, invocation.data, run_id)
+            result, last = await self._worker.start(invocation.spec, invocation.data, run_id)
         if isinstance(result, Existing):
             self._check_same(invocation, result.row, on_conflict)
-        return run_id
+        return run_id, last
 
     def _random_id(self) -> str:
         """A UUID of version 4, as text."""
@@ -169,6 +175,10 @@ class Client:
         else:
             async with asyncio.timeout(timeout):
                 record = await self._end_of(run_id)
+        return self.outcome_of(run_id, record, decode)
+
+    def outcome_of(self, run_id: str, record: Record, decode: Callable[[journal.Completed], T]) -> T:
+        """What a run's last record says. Raises `RunFailed`, `RunCancelled`."""
         match record.body:
             case journal.Completed():
                 return decode(record.body)

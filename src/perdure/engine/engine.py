@@ -32,6 +32,7 @@ from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, Forbidden, WrongLoop
 from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
+from perdure.kernel.journal import Record
 from perdure.kernel.verbs import Duration, check_run_id, positive_seconds_of, running_run
 from perdure.store import open_store
 from perdure.store.base import TERMINAL, Status, Store, WorkerInfo
@@ -46,9 +47,10 @@ Decode = Callable[[journal.Completed], Any]
 class RunHandle(Generic[R]):
     """A run, by its id. Cheap: it holds no connection and stays good after the run has ended."""
 
-    def __init__(self, engine: Engine, run_id: str, decode: Decode | None) -> None:
+    def __init__(self, engine: Engine, run_id: str, decode: Decode | None, last: Record | None = None) -> None:
         self._engine = engine
         self._decode = decode
+        self._last = last
         self.id = run_id
 
     async def result(self, timeout: Duration | None = None) -> R:
@@ -59,6 +61,8 @@ class RunHandle(Generic[R]):
         """
         if self._decode is None:
             return await self._engine.result(self.id, timeout)  # type: ignore[no-any-return]
+        if self._last is not None:  # it had ended when `start` returned
+            return self._engine._checked().outcome_of(self.id, self._last, self._decode)  # type: ignore[no-any-return]
         return await self._engine._result(self.id, self._decode, timeout)  # type: ignore[no-any-return]
 
     async def status(self) -> RunView:
@@ -267,9 +271,9 @@ class Engine:
         >>> run = await engine.start(fulfil("o-1", 1999), id="order-1")
         """
         client = self._checked()
-        run_id = await client.start(invocation, id, on_conflict)
+        run_id, last = await client.start(invocation, id, on_conflict)
         codec = invocation.spec.result
-        return RunHandle(self, run_id, lambda body: codec.decode(body.value, f"the result of run {run_id!r}"))
+        return RunHandle(self, run_id, lambda body: codec.decode(body.value, f"the result of run {run_id!r}"), last)
 
     def get(self, run_id: str) -> RunHandle[Any]:
         """A handle for a run that exists. Its result is decoded by the workflow's type if it is known here."""

@@ -287,9 +287,9 @@ class StepRunner:
             self._leave(attempt)
         else:
             self._running -= 1
-        attempts, location = resident.attempts, operation.location
-        if body is not None and not attempt.unwanted and attempts.get(location) is attempt:
-            del attempts[location]
+        attempts = resident.attempts
+        if body is not None and not attempt.unwanted and attempts.get(operation.location) is attempt:
+            del attempts[operation.location]
             resident.outcomes.append(Outcome(operation, body, self._clock.now()))
             self._finished(resident)
 

@@ -34,7 +34,7 @@ from perdure.kernel.commands import (
 )
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import ABSENT, Body, Record, Row, new_record, to_row
-from perdure.kernel.operation import ChildOperation, SendOperation, WatchOperation
+from perdure.kernel.operation import ChildOperation, SendOperation, WatchOperation, encode_step_frontier
 from perdure.store.base import (
     Entry,
     InboxItem,
@@ -102,9 +102,20 @@ class TurnBuilder:
             resident.commands += [RunStep(step) for step in pending.due_steps(now)]
         return self._close_turn(resident, now, entries, consumed)
 
+    def first_turn(self, resident: Resident, now: int) -> Turn:
+        """The turn of a run that has just been started: stored even if nothing is to be, so that its frontier is."""
+        commands = resident.commands
+        if len(commands) == 1 and type(commands[0]) is RunStep and self._is_plain(resident):
+            return self._going_on(resident, commands[0], 2, now, [])
+        turn = self.take_turn(resident, now)
+        if turn is None:
+            raise AssertionError("a run that has just started always has a frontier to store")
+        return turn
+
     def _step_after_step(self, resident: Resident, outcome: StepOutcome, now: int) -> Turn | None:
         """The turn of most runs most of the time, by a shorter way: one step has succeeded and the code has asked for
-        the next one, nothing else is going on. None, having done nothing, if it is not a step's result that came."""
+        the next one or has come to its end, nothing else is going on. None, having done nothing, if it is not a step's
+        result that came."""
         body = outcome.body
         operation = outcome.operation
         if (
@@ -123,33 +134,60 @@ class TurnBuilder:
         record = new_record((seq, at, operation.location, body))
         entries = [new_entry((to_row(record), None))]
         resident.commands = commands = run.deliver(record)
+        ended = run.outcome
+        if ended is None:
+            if len(commands) == 1 and type(commands[0]) is RunStep and self._is_plain(resident):
+                return self._going_on(resident, commands[0], seq, at, entries)
+        elif type(ended) is Complete and not commands and resident.parent is None and self._is_plain(resident):
+            return self._completing(resident, ended, seq, at, entries)
+        return self._close_turn(resident, now, entries, [])
+
+    def _is_plain(self, resident: Resident) -> bool:
+        """Whether a turn has nothing to say but its records and what the run waits for: at most one step."""
+        run = resident.run
         pending = run.pending
-        if (
-            len(commands) != 1
-            or type(commands[0]) is not RunStep
-            or run.outcome is not None
-            or len(pending) != 1
-            or run.custom_status is not resident.saved_status
+        return not (
+            len(pending) > 1
+            or pending.receives_changed
+            or pending.received
             or run.state
+            or run.loops is not None
+            or run.generation > 1
+            or run.custom_status is not resident.saved_status
             or resident.saved_state is not None
             or resident.saved_wake is not None
-            or run.loops is not None
-            or pending.receives_changed
-            or seq == limits.JOURNAL_RECORDS_WARN
-        ):
-            return self._close_turn(resident, now, entries, [])
-        resident.following = commands[0].operation
-        resident.saved_frontier, resident.saved_run_status = (1, pending.digest), Status.RUNNING
+            or resident.next_seq == limits.JOURNAL_RECORDS_WARN
+        )
+
+    def _going_on(self, resident: Resident, command: RunStep, seq: int, at: int, entries: list[Entry]) -> Turn:
+        step = resident.following = command.operation
+        resident.saved_frontier, resident.saved_run_status = (1, step.digest), Status.RUNNING
         return Turn(
             key=resident.key,
             epoch=resident.epoch,
-            generation=run.generation,
+            generation=1,
             expected_seq=seq,
             entries=entries,
             status=Status.RUNNING,
             wake_at=None,
             at=at,
-            frontier=pending.frontier(seq),
+            frontier=encode_step_frontier(seq if entries else 1, step),
+        )
+
+    def _completing(self, resident: Resident, ended: Complete, seq: int, at: int, entries: list[Entry]) -> Turn:
+        last = new_record((seq + 1, at, "", journal.Completed(ended.value, ended.abandoned)))
+        resident.last = last
+        entries.append(new_entry((to_row(last), None)))
+        return Turn(
+            key=resident.key,
+            epoch=resident.epoch,
+            generation=1,
+            expected_seq=seq,
+            entries=entries,
+            status=Status.COMPLETED,
+            wake_at=None,
+            at=at,
+            frontier=resident.run.pending.frontier(seq),
         )
 
     def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:

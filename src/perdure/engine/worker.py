@@ -14,7 +14,7 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from perdure import limits
 from perdure.authoring.registry import Registry
@@ -26,12 +26,12 @@ from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
 from perdure.engine.turns import TurnBuilder, started_record
-from perdure.errors import CorruptRecord, EngineNotOpen, PerdureError, StoreError, describe
+from perdure.errors import EngineNotOpen, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.loop import batch
-from perdure.kernel.operation import decode_frontier
+from perdure.kernel.operation import StepOperation, decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
     CLAIMABLE,
@@ -49,10 +49,11 @@ from perdure.store.base import (
     Release,
     RunKey,
     Spawn,
+    Status,
     Store,
     Turn,
 )
-from perdure.store.items import input_digest
+from perdure.store.items import decode_journal, input_digest
 
 logger = logging.getLogger("perdure.worker")
 run_logger = logging.getLogger("perdure.run")
@@ -63,13 +64,17 @@ _RUNS_PER_PUMP = 500
 _HORIZON_SWEEPS = 1.5
 
 
+#: What came of starting a run, and its last record if its first turn has completed it.
+Stored: TypeAlias = tuple[Created | Existing, Record | None]
+
+
 class Newcomer(NamedTuple):
     """A run that somebody wants to start, and who waits to hear that it is stored."""
 
     spec: WorkflowSpec
     data: bytes
     id: str
-    answer: asyncio.Future[Created | Existing]
+    answer: asyncio.Future[Stored]
 
 
 class Prepared(NamedTuple):
@@ -78,7 +83,7 @@ class Prepared(NamedTuple):
     resident: Resident
     new: NewRun
     turn: Turn
-    answer: asyncio.Future[Created | Existing]
+    answer: asyncio.Future[Stored]
 
 
 class Errands:
@@ -158,10 +163,10 @@ class Worker:
 
     # -- new runs ----------------------------------------------------------------------------------------------
 
-    def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Created | Existing]:
+    def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Stored]:
         """Start a run here. Resolves when it is stored, together with its first turn, which the next pump takes; runs
         of one moment are stored together."""
-        answer: asyncio.Future[Created | Existing] = self._loop.create_future()
+        answer: asyncio.Future[Stored] = self._loop.create_future()
         self._newcomers.append(Newcomer(spec, data, run_id, answer))
         self._schedule_pump()
         return answer
@@ -196,12 +201,10 @@ class Worker:
         resident = Resident(0, 1, self._new_run(spec, run_id, 1), 2, None, Inbox())
         try:
             resident.commands = resident.run.deliver(started)
-            turn = self._builder.take_turn(resident, now)
+            turn = self._builder.first_turn(resident, now)
         except BaseException:
             resident.run.close()
             raise
-        if turn is None:
-            raise AssertionError("a run that has just started always has a frontier to store")
         return Prepared(resident, new, turn, answer)
 
     def _create(self, prepared: Sequence[Prepared]) -> None:
@@ -231,7 +234,9 @@ class Worker:
             else:
                 self._adopt(one, result, cursor)
             if not one.answer.done():
-                one.answer.set_result(result)
+                # Only success is for ever: a failed run may be resumed.
+                ended = isinstance(result, Created) and one.turn.status is Status.COMPLETED
+                one.answer.set_result((result, one.resident.last if ended else None))
 
     def _adopt(self, prepared: Prepared, created: Created, cursor: int) -> None:
         """The prepared run is stored and belongs to this worker."""
@@ -241,7 +246,11 @@ class Worker:
             return
         resident.key = created.key
         self._enter(resident, cursor)
-        self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
+        if resident.following is not None and created.committed is PLAIN:
+            self._go_on(resident, resident.following, 2)
+        else:
+            resident.following = None
+            self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
 
     def _enter(self, resident: Resident, cursor: int) -> None:
         """A run that was just created enters memory. News read since `cursor` could not reach it yet."""
@@ -285,7 +294,7 @@ class Worker:
             return
         run = self._new_run(spec, row.id, row.generation)
         try:
-            records = _decode_journal(loaded)
+            records = decode_journal(loaded)
             frontier = decode_frontier(row.frontier) if row.frontier is not None else None
             commands = run.replay(records, frontier)
         except (KeyboardInterrupt, SystemExit):
@@ -420,18 +429,11 @@ class Worker:
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
             if not resident.is_current:
                 continue
-            following = resident.following
-            if following is not None:
-                resident.following = None
-                if result is PLAIN and not self.suspect:  # `_after_commit`, when there is nothing more to it than this
-                    resident.in_flight = None
-                    resident.next_seq = turn.expected_seq + 1
-                    resident.commands.clear()
-                    self._steps.start(resident, following)
-                    inbox = resident.inbox
-                    if inbox.others or inbox.events:
-                        self._settle(resident)
+            if resident.following is not None:
+                if result is PLAIN and not self.suspect:
+                    self._go_on(resident, resident.following, turn.expected_seq + 1)
                     continue
+                resident.following = None
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
@@ -458,6 +460,16 @@ class Worker:
         left = [(r, t) for r, t in zip(moved, turns, strict=True) if r.is_current]
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
+
+    def _go_on(self, resident: Resident, step: StepOperation, next_seq: int) -> None:
+        """`_after_commit`, when there is nothing more to it than starting one step."""
+        resident.in_flight = resident.following = None
+        resident.next_seq = next_seq
+        resident.commands.clear()
+        self._steps.start(resident, step)
+        inbox = resident.inbox
+        if inbox.others or inbox.has_events:
+            self._settle(resident)
 
     def _after_commit(self, resident: Resident, turn: Turn, committed: Committed, cursor: int) -> None:
         resident.in_flight = None
@@ -683,19 +695,6 @@ class Worker:
             self._drop(resident)
         for task in self._tasks:
             task.cancel()
-
-
-def _decode_journal(loaded: Loaded) -> list[Record]:
-    records = [from_row(row) for row in loaded.rows]
-    last, pruned = loaded.run.next_seq - 1, loaded.run.pruned
-    if not pruned:
-        for position, record in enumerate(records, 1):
-            if record.seq != position:
-                raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
-    if len(records) + pruned != last:
-        gone = f" and {pruned} were pruned" if pruned else ""
-        raise CorruptRecord(f"the journal should end with record {last} but has {len(records)} records{gone}.")
-    return records
 
 
 def _reason(error: BaseException) -> str:

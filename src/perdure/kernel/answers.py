@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import events
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from perdure.errors import MatchFailed, RunCancelled, RunFailed, RunNotFound, describe
@@ -10,7 +11,7 @@ from perdure.kernel import journal
 from perdure.kernel.definitions import EventSpec
 from perdure.kernel.faults import decode_error
 from perdure.kernel.loop import between_runs
-from perdure.kernel.operation import ReceiveOperation, WatchOperation
+from perdure.kernel.operation import Operation, ReceiveOperation, WatchOperation
 
 Requests: TypeAlias = dict[int, tuple[Any, list[str]]]
 """Events that somebody waits for a reply to, by identity; held here, so that the identity stays theirs."""
@@ -61,6 +62,13 @@ def settle_watch(watch: WatchOperation, body: journal.RunEnded) -> None:
     else:
         reason = body.cancelled or "no reason given"
         future.set_exception(RunCancelled(f"run {body.run_id!r} was cancelled: {reason}"))
+
+
+def watch_again(pending: Iterable[Operation]) -> None:
+    """The store may not know which ends this run waits to hear of: it is told again."""
+    for operation in pending:
+        if isinstance(operation, WatchOperation):
+            operation.is_watched = False
 
 
 def refuse_watch(watch: WatchOperation) -> None:

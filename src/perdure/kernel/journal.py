@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -347,7 +347,17 @@ new_record: Callable[[tuple[int, int, str, Body]], Record] = partial(tuple.__new
 _new_row: Callable[[tuple[int, int, str, str, bytes, int]], Row] = partial(tuple.__new__, Row)
 
 _encode = msgspec.json.Encoder().encode
-_decoders: dict[str, msgspec.json.Decoder[Any]] = {body.kind: msgspec.json.Decoder(body) for body in BODIES}
+_bodies: dict[str, type[Body]] = {body.kind: body for body in BODIES}
+#: Made when the first record of a kind is read: making all of them would take milliseconds of every import.
+_decoders: dict[str, Callable[[bytes], Body]] = {}
+
+
+def _decoder(kind: str) -> Callable[[bytes], Body] | None:
+    body = _bodies.get(kind)
+    if body is None:
+        return None
+    decode = _decoders[kind] = msgspec.json.Decoder(body).decode
+    return decode
 
 
 def _checksum(seq: int, at: int, kind: str, location: str, data: bytes) -> int:
@@ -359,7 +369,8 @@ def to_row(record: Record) -> Row:
     seq, at, location, body = record
     data = _encode(body)
     kind = body.kind
-    return _new_row((seq, at, kind, location, data, _checksum(seq, at, kind, location, data)))
+    check = crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))  # `_checksum`, for every record
+    return _new_row((seq, at, kind, location, data, check))
 
 
 def from_row(row: Row) -> Record:
@@ -368,8 +379,8 @@ def from_row(row: Row) -> Record:
     Raises `CorruptRecord` for a damaged row or a kind this release does not know; the caller parks the run.
     """
     seq, at, kind, location, data, check = row
-    decoder = _decoders.get(kind)
-    if decoder is None:
+    decode = _decoders.get(kind) or _decoder(kind)
+    if decode is None:
         raise CorruptRecord(
             f"record {seq} is of the kind {kind!r}, which this release does not know. "
             "It was probably written by a newer perdure: upgrade this worker, then resume the run."
@@ -380,7 +391,7 @@ def from_row(row: Row) -> Record:
             "Restore the store from a backup."
         )
     try:
-        body = decoder.decode(data)
+        body = decode(data)
     except msgspec.MsgspecError as error:
         raise CorruptRecord(f"record {seq} ({kind} at {location!r}) cannot be decoded: {error}.") from None
     return new_record((seq, at, location, body))

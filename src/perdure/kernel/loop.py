@@ -148,6 +148,16 @@ def _close_generator(generator: Any) -> None:
 #: Code of coroutines that are one operation: a task made of one lends it its path (see `Branch`).
 single_operation_codes: set[CodeType] = {asyncio.sleep.__code__}
 
+_step_code: CodeType | None = None
+
+
+def set_step_code(code: CodeType) -> None:
+    """Which coroutines are plain steps, so that they are recognised without a closer look."""
+    global _step_code
+    _step_code = code
+    single_operation_codes.add(code)
+
+
 # On Python 3.11 `wait_for` runs its coroutine in a task of its own, from 3.12 on it awaits it in place (except for a
 # timeout of zero). Giving that task the branch of its parent makes locations, and so journals, the same everywhere.
 _WAIT_FOR_CODE = asyncio.wait_for.__code__
@@ -322,6 +332,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         parent = self.branch()
         if sys._getframe(_WAIT_FOR_DEPTH).f_code is _WAIT_FOR_CODE:
             return parent
+        if getattr(coroutine, "cr_code", None) is _step_code:
+            # The usual member of a gather: named after the step, which knows by itself where it was asked for.
+            return Branch(parent.locate(coroutine.__name__), single=True, scope=parent.scope)
         name = getattr(coroutine, "__name__", None) or type(coroutine).__name__
         single = getattr(coroutine, "cr_code", None) in single_operation_codes
         frame = getattr(coroutine, "cr_frame", None)

@@ -283,9 +283,11 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deadlines: dict[str, int] = {}
     #: Made from outside (a resumed or forked run), where nobody could know what the code will wait for.
     unchecked: bool = False
+    #: Of a run that was brought in from outside: its store does not know yet which events and ends it waits for.
+    untold: bool = False
 
 
-_frontier_encoder = msgspec.json.Encoder()
+_encode_frontier = msgspec.json.Encoder().encode
 _frontier_decoder = msgspec.json.Decoder(Frontier)
 
 
@@ -322,22 +324,40 @@ def _waiting(operation: Operation) -> Waiting:
     )
 
 
+def encode_step_frontier(seq: int, step: StepOperation) -> bytes:
+    """The frontier of a run that waits for one step, which has not failed yet, and for nothing else."""
+    waiting = Waiting("step", step.location, step.asked_at, None, step.site)
+    return _encode_frontier(Frontier(seq, 1, step.digest, (waiting,)))
+
+
 def encode_frontier(
     seq: int, count: int, digest: int, operations: Iterable[Operation], timers: Iterable[TimerOperation]
 ) -> bytes:
     if not count:
-        return _frontier_encoder.encode(Frontier(seq, 0, digest))
+        return _encode_frontier(Frontier(seq, 0, digest))
     shown = tuple([_waiting(o) for o in islice(operations, limits.FRONTIER_OPERATIONS_MAX)])
     if count <= limits.FRONTIER_OPERATIONS_MAX:
-        return _frontier_encoder.encode(Frontier(seq, count, digest, shown))
+        return _encode_frontier(Frontier(seq, count, digest, shown))
     deadlines = {timer.location: timer.at for timer in islice(timers, limits.FRONTIER_DEADLINES_MAX)}
-    return _frontier_encoder.encode(Frontier(seq, count, digest, shown, deadlines))
+    return _encode_frontier(Frontier(seq, count, digest, shown, deadlines))
 
 
 def unchecked_frontier(seq: int) -> bytes:
     """A frontier that only says how far the code had run."""
-    return _frontier_encoder.encode(Frontier(seq, 0, 0, unchecked=True))
+    return _encode_frontier(Frontier(seq, 0, 0, unchecked=True))
 
 
 def decode_frontier(data: bytes) -> Frontier:
     return _frontier_decoder.decode(data)
+
+
+def told_again(frontier: bytes | None) -> bytes | None:
+    """The same frontier for another store, which has to be told what the run waits for. Damage is left as it is: the
+    run is parked for it when it is loaded."""
+    if frontier is None:
+        return None
+    try:
+        found = decode_frontier(frontier)
+    except msgspec.MsgspecError:
+        return frontier
+    return _frontier_encoder.encode(msgspec.structs.replace(found, untold=True))

@@ -338,7 +338,10 @@ class Run:
         self._first_deadlines = {}
         self._check_frontier(frontier)
         if frontier is not None:
-            self.pending.receives_changed = False  # what it waits for now was stored with the frontier
+            if frontier.untold or frontier.unchecked:
+                answers.watch_again(self.pending)
+            else:
+                self.pending.receives_changed = False  # what it waits for now was stored with the frontier
         return [request for operation in self.pending if (request := _request(operation)) is not None]
 
     def _check_frontier(self, frontier: Frontier | None) -> None:

@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 _ENVELOPE: Final = b'{"$tagged":'
 
+#: An int with more digits than this may not fit 64 bits.
+_INT_CHARS_MAX: Final = 19
+
 _encode_json = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder[Any]().decode
 
@@ -192,7 +195,17 @@ class ValueCodec(Generic[T]):
 
         Raises `NotStorable` with the path, or `TooLarge`; `what` names the value in the message.
         """
-        data = self._encode_scalar(value) if type(value) in self.scalars else None
+        data: bytes | None = None
+        if type(value) in self.scalars:
+            try:
+                data = _encode_json(value)
+            except ValueError:  # a lone surrogate, or more digits than CPython prints
+                data = None
+            else:
+                if data == b"null":
+                    data = data if value is None else None  # NaN and infinity have become null
+                elif len(data) > _INT_CHARS_MAX and type(value) is int:
+                    data = None  # only the long way tells it from a float
         if data is None:
             data = self._encode_any(value, what)
         if len(data) > limits.VALUE_BYTES_MAX:
@@ -215,16 +228,6 @@ class ValueCodec(Generic[T]):
         if type(value) in self.scalars:
             return value
         return self.decode(data, "the value")
-
-    def _encode_scalar(self, value: Any) -> bytes | None:
-        """The fast path; None when the value needs the long way."""
-        try:
-            data = _encode_json(value)
-        except ValueError:  # a lone surrogate, or more digits than CPython prints
-            return None
-        if (data == b"null" and value is not None) or (type(value) is int and len(data) > 19):
-            return None
-        return data
 
     def _encode_any(self, value: Any, what: str) -> bytes:
         typed = self._typed

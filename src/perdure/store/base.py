@@ -530,7 +530,8 @@ class Store(Protocol):
 
     async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
         """Stop a run until `unpause`: status paused, epoch + 1, so that its owner's late turns are refused. The owner
-        is told by an item. Its inbox goes on filling. None if it was not claimable. Raises `RunNotFound`."""
+        is told by an item. Its inbox goes on filling, but a published event that only one run gets goes on to another.
+        None if it was not claimable. Raises `RunNotFound`."""
         ...
 
     async def unpause(self, run_id: str, at: int) -> bool:
@@ -538,11 +539,15 @@ class Store(Protocol):
         ...
 
     async def reopen(self, reopen: Reopen) -> bool:
-        """See `Reopen`. False, changing nothing, if the run or its parent have moved since: look again."""
+        """See `Reopen`. What it had not read when it failed is in its inbox again, unless somebody replayed or removed
+        the letter. False, changing nothing, if the run or its parent have moved since: look again."""
         ...
 
     async def restore(self, snapshot: Snapshot) -> Created | Existing:
-        """Create a run that has a past. Claimable at once if its status is open, unless that is parked or paused."""
+        """Create a run that has a past. Claimable at once if its status is open, unless that is parked or paused.
+
+        It has what it brings; of published events only those are for it that are published from now on.
+        """
         ...
 
     async def delete(self, keys: Sequence[RunKey]) -> int:

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from perdure.errors import CorruptRecord
 from perdure.kernel.journal import ABSENT, Cancelled, Completed, Failed, Fault, Record, Row, from_row, to_row
-from perdure.store.base import DeadLetter, InboxItem, ItemKind, NewItem, ParentLink
+from perdure.store.base import DeadLetter, InboxItem, ItemKind, Loaded, NewItem, ParentLink
 
 #: Why an unread event of an ended run is a dead letter.
 UNREAD: Final = "the run ended before reading it"
@@ -81,6 +81,13 @@ def event_again(event: InboxItem | DeadLetter, at: int) -> NewItem:
     return NewItem(kind=ItemKind.EVENT, type=event.type, data=event.data, sent_at=at, policy=event.policy)
 
 
+def unread_again(letter: DeadLetter) -> NewItem:
+    """An event that was unread when its run ended, for the same run, as it was."""
+    return NewItem(
+        kind=ItemKind.EVENT, type=letter.type, data=letter.data, sent_at=letter.sent_at, policy=letter.policy
+    )
+
+
 def cancel_item(reason: str, at: int) -> NewItem:
     return NewItem(kind=ItemKind.CANCEL, type=CANCEL_TYPE, data=reason.encode(), sent_at=at)
 
@@ -102,6 +109,20 @@ def notices_of(child_id: str, link: ParentLink | None, inbox: Iterable[InboxItem
             if (notice.child_id, notice.generation, notice.location) == (child_id, link.generation, link.location):
                 found.append(item)
     return found
+
+
+def decode_journal(loaded: Loaded) -> list[Record]:
+    """The records of a run; a record that is missing for another reason than pruning shows. Raises `CorruptRecord`."""
+    records = [from_row(row) for row in loaded.rows]
+    last, pruned = loaded.run.next_seq - 1, loaded.run.pruned
+    if not pruned:
+        for position, record in enumerate(records, 1):
+            if record.seq != position:
+                raise CorruptRecord(f"record {position} is missing: the journal goes on with record {record.seq}.")
+    if len(records) + pruned != last:
+        gone = f" and {pruned} were pruned" if pruned else ""
+        raise CorruptRecord(f"the journal should end with record {last} but has {len(records)} records{gone}.")
+    return records
 
 
 def input_digest(workflow: str, data: bytes) -> bytes:

@@ -256,7 +256,7 @@ class MemoryStore:
         self._unowned.pop(run.key, None)
         told = self._offer(run, items.pause_item(at), 0) if run.owner is not None else ""
         self._hint()
-        return [told] if isinstance(told, Delivery) else []
+        return [*([told] if isinstance(told, Delivery) else []), *self._book.return_held(run, at)]
 
     async def unpause(self, run_id: str, at: int) -> bool:
         run = self._find(run_id)
@@ -264,6 +264,8 @@ class MemoryStore:
             return False
         run.status, run.owner, run.updated_at = Status.PENDING, None, max(at, run.updated_at)
         self._make_claimable(run)
+        for _ in self._book.look_again(run, at):
+            pass  # as in `resume`
         return True
 
     async def reopen(self, reopen: Reopen) -> bool:
@@ -276,12 +278,14 @@ class MemoryStore:
                 return False
             for told in items.notices_of(run.id, run.parent, parent.inbox.values()):
                 self._drop_item(parent, told)
+        ended_at = run.finished_at
         run.journal[run.generation].append(reopen.record)
         run.next_seq += 1
         run.epoch += 1
         run.status, run.finished_at, run.frontier = Status.PENDING, None, reopen.frontier
         run.updated_at = reopen.record.at
         self._make_claimable(run)
+        self._book.give_back(run, ended_at)
         return True
 
     async def restore(self, snapshot: Snapshot) -> Created | Existing:
@@ -312,8 +316,10 @@ class MemoryStore:
             reason=row.reason,
             custom_status=row.custom_status,
             state=row.state,
+            pruned=row.pruned,
         )
         self._runs[run.key] = self._by_id[run.id] = run
+        self._book.begin_here(run)
         for item in snapshot.inbox:
             self._put(run, item)
         if run.status in CLAIMABLE:

@@ -37,6 +37,9 @@ from perdure.store.base import (
     Status,
 )
 
+#: Stands for all types: the wait under this name says up to where nothing published is for a run that was restored.
+EVERY = ""
+
 
 @dataclass(slots=True)
 class Wait:
@@ -241,8 +244,8 @@ class Book:
         self, run: Receiver, waits: Mapping[str, int], freed: Sequence[_Publication], at: int, pending_max: int
     ) -> Iterator[Delivery]:
         """Look for what the run may have, as it waited before and as it waits now."""
-        for kind in dict.fromkeys([*sorted(run.waits), *waits]):
-            wait = run.waits.setdefault(kind, Wait())
+        for kind in sorted({*run.waits, *waits}):
+            wait = run.waits.setdefault(kind, Wait(shared=run.waits[EVERY].shared if EVERY in run.waits else 0))
             wanted = waits.get(kind, 0)
             since = wait.since if wait.wanted else None
             if wanted and since is None:
@@ -271,7 +274,7 @@ class Book:
 
     def look_again(self, run: Receiver, at: int) -> Iterator[Delivery]:
         """The run may be given single events again, or has room for another."""
-        for kind, wait in run.waits.items():
+        for kind, wait in sorted(run.waits.items(), key=lambda each: each[0]):
             if wait.wanted:
                 yield from self._fetch(run, kind, wait, wait.since, at)
 
@@ -316,7 +319,10 @@ class Book:
         for kind, wait in run.waits.items():
             if wait.wanted:
                 del self.waiting[kind][run.key]
-        run.waits.clear()
+        if run.status is Status.FAILED:  # it may be reopened, and must not get a second time what it has had
+            run.waits = {kind: Wait(shared=wait.shared) for kind, wait in run.waits.items()}
+        else:
+            run.waits.clear()
         freed = [published for item_id in list(run.inbox) if (published := self._let_go(run, item_id)) is not None]
         for published in freed:
             yield from self._place(published, at)
@@ -339,12 +345,25 @@ class Book:
         elif item.policy.undelivered == "broadcast":
             yield from self.publish(items.event_again(item, at), pending_max).deliveries
 
+    def begin_here(self, run: Receiver) -> None:
+        """A run that is restored has in its journal and inbox what it has had: what was published is not for it."""
+        run.waits[EVERY] = Wait(shared=self.last_publication)
+
+    def give_back(self, run: Any, ended_at: int | None) -> None:
+        """The end of a run is taken back: what it had not read then is in its inbox again."""
+        for letter in list(self.letters.values()):
+            if (letter.target, letter.died_at, letter.reason) == (run.id, ended_at, items.UNREAD):
+                del self.letters[letter.id]
+                self.put(run, items.unread_again(letter), 0)
+
     # -- other runs' ends --------------------------------------------------------------------------------
 
     def watch(self, run: Receiver, target: Receiver, last: Row | None, location: str, at: int) -> Iterator[Delivery]:
         """`last` is the last record of a run that has ended."""
         if last is None:
-            self.watches.setdefault(target.key, []).append((run.key, run.generation, location))
+            watchers = self.watches.setdefault(target.key, [])
+            if (own := (run.key, run.generation, location)) not in watchers:
+                watchers.append(own)
         else:
             yield from self._tell(run.key, run.generation, location, target, last, at)
 

@@ -88,7 +88,7 @@ def main() -> None:
     sys.path[:] = job.path
     _import(job.module, job.file)
     known = [one for one in job.histories if registry.workflow(one.workflow, one.version) is not None]
-    problems = {one.run_id: problem for one in known if (problem := replay_problem(one)) is not None}
+    problems = {one.id: problem for one in known if (problem := replay_problem(one)) is not None}
     sys.stdout.buffer.write(b"\n" + msgspec.json.encode(problems))
 
 

@@ -62,6 +62,8 @@ class Entry(NamedTuple):
 class JournalOf(NamedTuple):
     workflow: str
     entries: list[Entry]
+    #: Whether finished iterations of loops were deleted: which ones depends on where the turns began and ended.
+    pruned: bool = False
 
 
 class Lived(NamedTuple):
@@ -101,6 +103,7 @@ def journals_of(memory: MemoryStore) -> dict[str, JournalOf]:
                 for row in rows
                 for data in [msgspec.json.decode(row.data)]
             ],
+            run.pruned > 0,
         )
         for run in memory._runs.values()
     }
@@ -138,6 +141,12 @@ def _compare_journals(calm: Lived, other: Lived) -> Iterator[str]:
         before, after = _by_location(calm.journals[run_id]), _by_location(other.journals[run_id])
         for location in sorted(before.keys() | after.keys()):
             one, two = before.get(location, []), after.get(location, [])
+            if (
+                (not one or not two)
+                and "~" in location
+                and calm.journals[run_id].pruned | other.journals[run_id].pruned
+            ):
+                continue  # deleted with its iteration
             told = not location and calm.outcome != other.outcome  # the result is in the last record
             if one != two and not told:
                 name = f"at {location!r}" if location else "at its ends"
@@ -148,7 +157,7 @@ def _by_location(journal: JournalOf) -> dict[str, list[tuple[str, str]]]:
     """Branches may finish in another order after a crash; what each of them did may not differ. Retries may."""
     found: dict[str, list[tuple[str, str]]] = {}
     for entry in journal.entries:
-        if entry.kind != "step_retry":
+        if entry.kind not in ("step_retry", "loop_state"):  # a state says where in a turn it counts
             found.setdefault(entry.location, []).append((entry.kind, entry.data))
     return found
 

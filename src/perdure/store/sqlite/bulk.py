@@ -11,7 +11,7 @@ statement fail and the group go the long way, where refused and repeated turns a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import apsw
@@ -150,10 +150,17 @@ def _text(data: bytes) -> str:
 Request = tuple[Sequence[Turn], Sequence[Creation]]
 
 
+def rows_of(requests: Iterable[Request]) -> int:
+    """How much there is to do: runs to change or create, and records."""
+    return sum(
+        len(turns) + 2 * len(creations) + sum(len(turn.entries) for turn in turns) for turns, creations in requests
+    )
+
+
 def commit_all(session: Session, requests: Sequence[Request]) -> list[Sequence[Any]] | None:
     """Carry out all requests in one transaction of their own, one list of answers each. None: nothing was done, they
     have to go the long way."""
-    if sum(len(turns) + len(creations) for turns, creations in requests) < BULK_ROWS_MIN:
+    if rows_of(requests) < BULK_ROWS_MIN:
         return None
     bulk = Bulk()
     if not all(bulk.add(turns, creations) for turns, creations in requests):

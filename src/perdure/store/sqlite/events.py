@@ -20,6 +20,9 @@ _WAITS, _SET_WAIT, _FREE, _NOTE_SHARED = (
 _LAST, _COUNT_HELD, _ROOM = SQL["last_publication"], SQL["count_held"], SQL["run_with_room"]
 _ACCEPTABLE = SQL["acceptable_publications"]
 
+#: Stands for all types: see `memory_events.EVERY`.
+EVERY = ""
+
 #: Rows of a log read at once.
 _PAGE = 100
 
@@ -232,9 +235,10 @@ def _settle_waits(
     """Look for what the run may have, as it waited before and as it waits now."""
     deliveries: list[Delivery] = []
     last: int = session.value(_LAST)
-    for kind in dict.fromkeys([*before, *waits]):
+    floor = before[EVERY].shared if EVERY in before else 0
+    for kind in sorted({*before, *waits}):
         wanted = waits.get(kind, 0)
-        wait = before.get(kind, Wait(kind))
+        wait = before.get(kind, Wait(kind, shared=floor))
         since = wait.since if wait.wanted else None
         held = session.value(_COUNT_HELD, (key, kind)) if last else 0
         # What it hands back in this very turn was judged by what it waits for now; anything older was not.
@@ -242,7 +246,7 @@ def _settle_waits(
             session.execute(SQL["forget_refusals"], (key, kind))
         refused = int(_refuse(session, key, kind, freed)) if freed and wanted else 0
         now = Wait(kind, wanted, held, wait.since if wait.wanted or not wanted else last, wait.shared, refused)
-        if now != wait:
+        if now != wait or (kind not in before and floor):
             session.execute(_SET_WAIT, (key, *now))
         if not last or not (wanted or wait.wanted):
             continue
@@ -264,6 +268,13 @@ def _let_go(session: Session, key: RunKey, items: Iterable[tuple[Any, ...]]) -> 
             found = session.row(SQL["publication"], (item.publication,))
             freed += [] if found is None else [Publication._make(found)]
     return freed
+
+
+def begin_here(session: Session, key: RunKey) -> None:
+    """A run that is restored has in its journal and inbox what it has had: what was published is not for it."""
+    last = session.value(_LAST)
+    if last:
+        session.execute(_SET_WAIT, (key, *Wait(EVERY, shared=last)))
 
 
 def return_held(session: Session, key: RunKey, at: int) -> list[Delivery]:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from perdure.errors import EngineNotOpen
+from perdure.errors import EngineNotOpen, StoreUnavailable
 from perdure.store.sqlite.session import Session, log
 
 
@@ -99,20 +99,29 @@ class Lane:
         while open_for_jobs:
             jobs, open_for_jobs = self._gather()
             if jobs:
-                _settle(self._answers(jobs))
-                self.after_round()
+                _settle(self._carry_out(jobs))
+                self._after_round()
         self.finish()
         self.drop()
         self._refuse_the_rest()
 
-    def _answers(self, jobs: list[Job]) -> list[Outcome]:
-        """An outcome for every job, whatever happens: without this thread every caller would wait for ever."""
+    def _carry_out(self, jobs: list[Job]) -> list[Outcome]:
+        """`carry_out` raises nothing. If it does all the same, whoever waits hears of it, and the thread lives on:
+        without it, every later call would wait for ever."""
         try:
             return self.carry_out(jobs)
-        except Exception as error:
-            log.error("a round of jobs failed in an unforeseen way", exc_info=error)
+        except BaseException as error:
+            log.critical("a round of the SQLite store failed in an unforeseen way", exc_info=error)
             self.drop()
-            return [(job, None, error) for job in jobs]
+            failure = StoreUnavailable(f"the store failed in an unforeseen way: {type(error).__name__}: {error}.")
+            return [(job, None, failure) for job in jobs]
+
+    def _after_round(self) -> None:
+        try:
+            self.after_round()
+        except BaseException as error:
+            log.critical("tidying up after a round of the SQLite store failed", exc_info=error)
+            self.drop()
 
     def _gather(self) -> tuple[list[Job], bool]:
         """Wait for a job, then take along everything else that is there already."""

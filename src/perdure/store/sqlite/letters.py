@@ -14,6 +14,7 @@ from perdure.store.base import (
     ItemKind,
     Published,
     RunKey,
+    Status,
     Watch,
 )
 from perdure.store.sqlite.events import look_again, publish, return_held
@@ -50,7 +51,7 @@ def end(session: Session, key: RunKey, last: Row, at: int, pending_max: int) -> 
         raise AssertionError(f"run {key} ended but does not exist")
     deliveries = return_held(session, key, at)
     left = [inbox_item(values) for values in session.rows(SQL["items"], (key, _EVERYTHING))]
-    session.execute(SQL["forget_waits"], (key,))
+    session.execute(SQL["end_waits"] if run.status == Status.FAILED else SQL["forget_waits"], (key,))
     session.execute(SQL["forget_all_refusals"], (key,))
     if left:
         session.execute(SQL["empty_inbox"], (key,))
@@ -90,6 +91,15 @@ def watch(session: Session, key: RunKey, generation: int, effect: Watch, at: int
     if watcher is None:
         raise AssertionError(f"run {key} takes a turn but does not exist")
     return [put(session, watcher, items.end_item(last, target.id, generation, effect.location, at))]
+
+
+def give_back(session: Session, key: RunKey, ended_at: int | None) -> None:
+    """The end of a run is taken back: what it had not read then is in its inbox again."""
+    for letter in map(dead_letter, session.rows(SQL["letters_of_end"], (key, ended_at, items.UNREAD))):
+        session.execute(SQL["remove_letter"], (letter.id,))
+        receiver = find_receiver_by_key(session, key)
+        if receiver is not None:
+            put(session, receiver, items.unread_again(letter))
 
 
 # -- dead letters ----------------------------------------------------------------------------------------

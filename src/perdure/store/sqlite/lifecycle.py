@@ -17,10 +17,14 @@ from perdure.store.base import (
     Snapshot,
     restored_status,
 )
-from perdure.store.sqlite.inbox import find_receiver_by_key, offer
+from perdure.store.sqlite import events, letters
+from perdure.store.sqlite.inbox import Receiver, find_receiver_by_key, offer, put
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import inbox_item, run_row
 from perdure.store.sqlite.session import Session
+
+#: What goes with a run that is deleted.
+_REMAINS = (SQL["delete_journal"], SQL["delete_inbox"], SQL["delete_keys"], SQL["forget_waits"])
 
 
 def pause(session: Session, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
@@ -30,7 +34,7 @@ def pause(session: Session, run_id: str, reason: str, at: int) -> Sequence[Deliv
     session.execute(SQL["pause_run"], (reason, at, run.key))
     owner = find_receiver_by_key(session, run.key) if run.owner is not None else None
     told = offer(session, owner, items.pause_item(at)) if owner is not None else ""
-    return [told] if isinstance(told, Delivery) else []
+    return [*([told] if isinstance(told, Delivery) else []), *events.return_held(session, run.key, at)]
 
 
 def unpause(session: Session, run_id: str, at: int) -> bool:
@@ -39,6 +43,7 @@ def unpause(session: Session, run_id: str, at: int) -> bool:
     if session.changes() == 0:
         return False
     session.execute(SQL["drop_pause_items"], (run.key,))
+    events.look_again(session, run.key, at)
     return True
 
 
@@ -60,6 +65,7 @@ def reopen(session: Session, reopen: Reopen) -> bool:
         told = items.notices_of(run.id, run.parent, inbox)
         session.executemany(SQL["take_item"], [(item.id, run.parent.key) for item in told])
     session.execute(SQL["drop_pause_items"], (run.key,))
+    letters.give_back(session, run.key, run.finished_at)
     return True
 
 
@@ -67,20 +73,18 @@ def restore(session: Session, snapshot: Snapshot) -> Created | Existing:
     run = snapshot.run
     named = (run.id, run.generation, run.workflow, run.version, restored_status(run.status))
     times = (run.wake_at, run.next_seq, run.created_at, run.updated_at, run.finished_at)
-    shown = (int(run.cancel_requested), run.frontier, run.reason, run.custom_status, run.state)
+    shown = (int(run.cancel_requested), run.frontier, run.reason, run.custom_status, run.state, run.pruned)
     session.execute(SQL["restore_run"], (*named, *times, run.input_digest, *shown))
     if session.changes() == 0:
         return Existing(row=run_row(session.rows(SQL["run_by_id"], (run.id,))[0]))
     key = session.connection.last_insert_rowid()
     for generation, rows in snapshot.journals.items():
         session.executemany(SQL["add_record"], [(key, generation, *row) for row in rows])
-    previous = 0
+    events.begin_here(session, key)
+    last_item = 0
     for item in snapshot.inbox:
-        if item.dedup is not None:
-            session.execute(SQL["add_dedup"], (key, item.dedup))
-        session.execute(SQL["add_item"], (key, item.kind, item.type, item.data, item.sent_at, previous))
-        previous = session.connection.last_insert_rowid()
-    session.execute(SQL["note_item"], (previous, key))
+        receiver = Receiver(key, run.id, run.status, None, int(run.cancel_requested), last_item)
+        last_item = put(session, receiver, item).item.id
     return Created(key=key, epoch=0, committed=None)
 
 
@@ -90,7 +94,7 @@ def delete(session: Session, keys: Sequence[RunKey]) -> int:
         session.execute(SQL["delete_run"], (key,))
         if session.changes():
             gone += 1
-            for statement in (SQL["delete_journal"], SQL["delete_inbox"], SQL["delete_keys"]):
+            for statement in _REMAINS:
                 session.execute(statement, (key,))
     return gone
 

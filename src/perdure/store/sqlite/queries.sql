@@ -274,8 +274,12 @@ SELECT * FROM inbox WHERE run_key = ? AND held = 1 ORDER BY id;
 -- One item of a run.
 SELECT * FROM inbox WHERE id = ? AND run_key = ?;
 
+-- name: end_waits
+-- The run has ended. One that failed may be reopened, and must not get a second time what it has had.
+UPDATE waits SET wanted = 0, held = 0, since = 0, refused = 0 WHERE run_key = ?;
+
 -- name: forget_waits
--- The run has ended.
+-- The run has ended for good.
 DELETE FROM waits WHERE run_key = ?;
 
 -- name: empty_inbox
@@ -296,6 +300,11 @@ SELECT * FROM dead_letters WHERE id = ?;
 -- name: letters
 -- A page of dead letters, oldest first.
 SELECT * FROM dead_letters WHERE (?1 IS NULL OR type = ?1) AND id > ?2 ORDER BY id LIMIT ?3;
+
+-- name: letters_of_end
+-- What a run had not read when it ended.
+SELECT dead_letters.* FROM dead_letters JOIN runs ON runs.id = dead_letters.target
+WHERE runs.key = ? AND died_at = ? AND dead_letters.reason = ? ORDER BY dead_letters.id;
 
 -- name: remove_letter
 -- It was replayed, or nobody wants it any more.
@@ -425,8 +434,8 @@ SELECT next_seq FROM runs WHERE key = ?;
 -- name: restore_run
 -- Create a run that has a past, unless its id is taken (then no row changes).
 INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, wake_at, next_seq, created_at,
-    updated_at, finished_at, recoveries, input_digest, cancel_requested, frontier, reason, custom_status, state)
-VALUES (?, ?, ?, ?, ?, 0, NULL, 0, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)
+    updated_at, finished_at, recoveries, input_digest, cancel_requested, frontier, reason, custom_status, state, pruned)
+VALUES (?, ?, ?, ?, ?, 0, NULL, 0, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: delete_run

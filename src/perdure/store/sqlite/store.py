@@ -71,8 +71,9 @@ L = TypeVar("L", bound=Lane)
 #: Older ones can corrupt a WAL file that several connections write (fixed in 3.51.3; FAULTS O12).
 _SAFE_SQLITE: Final = 3_051_003
 
-#: Turns that take about as long as the wake-ups saved by committing them on the loop's own thread.
+#: Turns that take about as long as the wake-ups saved by committing them on the loop's own thread, and their records.
 _SMALL_COMMIT_TURNS: Final = 8
+_SMALL_COMMIT_RECORDS: Final = 24
 
 
 class SQLiteStore:
@@ -320,7 +321,7 @@ class SQLiteStore:
         return await self._read(reads.load, keys)
 
     def commit(self, turns: Sequence[Turn]) -> asyncio.Future[Sequence[CommitResult]]:
-        if len(turns) <= _SMALL_COMMIT_TURNS:
+        if len(turns) <= _SMALL_COMMIT_TURNS and sum(len(turn.entries) for turn in turns) <= _SMALL_COMMIT_RECORDS:
             return self._write_here(commit_turns, turns)
         return self._write(commit_turns, turns)
 

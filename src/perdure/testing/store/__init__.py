@@ -18,13 +18,18 @@ from typing import Any
 import pytest
 
 from perdure.testing.store import (
+    batches,
     claims,
     effects,
     engines,
+    events,
     hostile,
     inbox,
+    listing,
     news,
     opening,
+    people,
+    pruning,
     reading,
     release,
     repeated,
@@ -40,7 +45,8 @@ from perdure.testing.store.kit import World as World
 from perdure.testing.store.opening import old_data_is_understood
 
 _MODULES = (
-    opening, turns, effects, inbox, claims, release, timers, terminate, news, reading, hostile, repeated, engines,
+    opening, turns, batches, pruning, effects, inbox, events, claims, release, timers, terminate, people, news, reading,
+    listing, hostile, repeated, engines,
 )  # fmt: skip
 
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in checks_of(module))

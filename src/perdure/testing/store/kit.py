@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Raw
 
 from perdure.kernel import journal
-from perdure.kernel.journal import Record, Row, to_row
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
+from perdure.kernel.journal import Fault, Record, Row, to_row
 from perdure.store.base import (
     CommitResult,
     Committed,
@@ -25,6 +27,8 @@ from perdure.store.base import (
     NewItem,
     NewRun,
     ParentLink,
+    Publish,
+    Reply,
     RunKey,
     RunRow,
     Send,
@@ -32,6 +36,7 @@ from perdure.store.base import (
     Status,
     Store,
     Turn,
+    Watch,
     WorkerInfo,
 )
 from perdure.store.items import cancel_item
@@ -119,6 +124,14 @@ def child_row(seq: int, child_id: str, refused: str = "") -> Row:
     return to_row(Record(seq, 100 + seq, "child", journal.ChildStarted(child_id, "order", "1", refused=refused)))
 
 
+def failed_row(seq: int) -> Row:
+    return to_row(Record(seq, 100 + seq, "", journal.Failed(Fault("builtins:ValueError", "no"))))
+
+
+def resumed_row(seq: int, *taken_back: int) -> Row:
+    return to_row(Record(seq, 500, "", journal.Resumed(taken_back=taken_back)))
+
+
 # -- what goes in ----------------------------------------------------------------------------------------
 
 
@@ -177,6 +190,34 @@ def send(seq: int, target: str, item: NewItem | None = None) -> Entry:
 
 def spawn(seq: int, new: NewRun) -> Entry:
     return Entry(child_row(seq, new.id), Spawn(new=new, refused={"conflict": child_row(seq, new.id, "conflict")}))
+
+
+#: Of events that every run which may have them reads, rather than one.
+SHARED = EventPolicy(consume=False)
+
+
+def published(kind: str = "ping", policy: EventPolicy = DEFAULT_POLICY, at: int = 50, **more: Any) -> NewItem:
+    if (expires := more.pop("expires", None)) is not None:
+        policy = msgspec.structs.replace(policy, expires=expires)
+    return NewItem(kind=ItemKind.EVENT, type=kind, data=b"{}", sent_at=at, policy=policy, **more)
+
+
+def publish(seq: int, item: NewItem) -> Entry:
+    return Entry(
+        to_row(Record(seq, 100 + seq, "publish", journal.Published(item.type, Raw(item.data)))), Publish(item=item)
+    )
+
+
+def reply(seq: int, request: str, data: bytes = b"1") -> Entry:
+    row = to_row(Record(seq, 100 + seq, "reply", journal.Replied(request, Raw(data))))
+    return Entry(row, Reply(request=request, data=data, at=100 + seq))
+
+
+def watch(seq: int, target: str) -> Entry:
+    def row(refused: str) -> Row:
+        return to_row(Record(seq, 100 + seq, "watch", journal.RunWatched(target, refused)))
+
+    return Entry(row(""), Watch(target=target, location="watch", refused={"not_found": row("not_found")}))
 
 
 def worker(worker_id: str, at: int = 1) -> WorkerInfo:

@@ -6,27 +6,33 @@ error after it happened, then again. What is stored must be the same, and the an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import LetterNotFound, StoreUnavailable
 from perdure.store.base import (
     Committed,
     Created,
+    DeadItem,
     Existing,
     NextGeneration,
     ParentLink,
     Release,
+    Reopen,
     RunFilter,
     RunKey,
+    Snapshot,
     Status,
     Store,
 )
 from perdure.store.items import ChildNotice, child_item
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
+    SHARED,
     World,
     accept,
     cancel,
@@ -34,13 +40,19 @@ from perdure.testing.store.kit import (
     create,
     event,
     everything,
+    failed_row,
     finishing,
     new_run,
+    publish,
+    published,
+    reply,
+    resumed_row,
     send,
     spawn,
     started_row,
     step_row,
     turn,
+    watch,
     worker,
 )
 from perdure.testing.wrappers import FaultyStore
@@ -53,6 +65,13 @@ class Scene(NamedTuple):
     a: RunKey
     b: RunKey
     item: int
+    #: A run that has failed, one that has ended with an unread event (its letter), one that waits for published ones
+    #: and holds a single one (the item).
+    failed: RunKey
+    ended: RunKey
+    letter: int
+    waits: RunKey
+    held: int
 
 
 async def _prepare(store: Store) -> Scene:
@@ -68,7 +87,21 @@ async def _prepare(store: Store) -> Scene:
     await create(store, "orphan", owner="ghost")
     delivery = (await store.append("a", event(data=b"1"), 9)).delivery
     assert delivery is not None
-    return Scene(store, a, b, delivery.item.id)
+    failed = await create(store, "failed")
+    await store.append("failed", event("unread"), 9)
+    await accept(store, turn(failed, 2, failed_row(2), status=Status.FAILED))
+    ended = await create(store, "left")
+    await store.append("left", event("pong"), 9)
+    await accept(store, finishing(ended, 2))
+    (letter,) = await store.letters("pong", 9)
+    waits = await create(store, "waits")
+    await accept(store, turn(waits, 2, status=Status.WAITING, waits={"single": 1, "shared": 1}))
+    await create(store, "paused", owner=None)
+    await store.pause("paused", "by ann", 60)
+    await store.publish(published("single", at=60), 9)
+    await store.publish(published("single", at=61, expires=5), 9)
+    (held,) = await store.inbox(waits, 9)
+    return Scene(store, a, b, delivery.item.id, failed, ended, letter.id, waits, held.id)
 
 
 async def _snapshot(store: Store) -> dict[str, Any]:
@@ -78,6 +111,10 @@ async def _snapshot(store: Store) -> dict[str, Any]:
         "workers": sorted(info.id for info in await store.workers()),
         "held": {name: dict(await store.held(name)) for name in ("w1", "w2", "ghost")},
         "counts": dict(await store.count_runs()),
+        "publications": list(await store.publications(None, 100)),
+        "letters": list(await store.letters(None, 100)),
+        "expired": dict(await store.expired_events()),
+        "reply": await store.reply("asked"),
     }
 
 
@@ -119,12 +156,39 @@ def _spawning(scene: Scene) -> Any:
     return turn(scene.a, 2, spawn(2, new_run("kid", parent=link)), spawn(3, new_run("c")))
 
 
+def _publishing(scene: Scene) -> Any:
+    return turn(scene.a, 2, publish(2, published("single", at=70)), publish(3, published("shared", SHARED, 70)))
+
+
+def _letting_go(scene: Scene) -> Any:
+    return turn(scene.waits, 2, step_row(2), returned=[scene.held], waits={"shared": 1})
+
+
+def _restored(store: Store, scene: Scene) -> Awaitable[Any]:
+    async def restore() -> Any:
+        (loaded,) = await store.load([scene.a])
+        row = msgspec.structs.replace(loaded.run, id="copy")
+        return await store.restore(Snapshot(run=row, journals={1: loaded.rows}, inbox=[event(dedup="k")]))
+
+    return restore()
+
+
+def _reopen(scene: Scene) -> Reopen:
+    return Reopen(key=scene.failed, epoch=1, record=resumed_row(3, 2), frontier=b"f")
+
+
 def _ids(answer: Any) -> Any:
     return [row.id for row in answer]
 
 
 def _key(answer: Any) -> Any:
     return answer.key if isinstance(answer, Created) else answer.row.key if isinstance(answer, Existing) else answer
+
+
+async def _replay(store: Store, letter: int, run_id: str | None) -> None:
+    """A letter that is gone was replayed, or removed by somebody: whoever repeats the call is told so."""
+    with contextlib.suppress(LetterNotFound):
+        await store.replay_letter(letter, run_id, 70, 9)
 
 
 CALLS = [
@@ -164,6 +228,14 @@ CALLS = [
     _commit("sends", _sending),
     _commit("children", _spawning),
     _commit("continued", _continued),
+    _commit("publications", _publishing),
+    _commit("a reply", lambda scene: turn(scene.a, 2, reply(2, "asked"), reply(3, "asked", b"2"))),
+    _commit("watches", lambda scene: turn(scene.a, 2, watch(2, "c"), watch(3, "ended"), watch(4, "nobody"))),
+    _commit("a single event", lambda scene: turn(scene.waits, 2, step_row(2), consumed=[scene.held], waits={})),
+    _commit("a dead letter", lambda scene: turn(scene.a, 2, step_row(2), dead=[DeadItem(scene.item, "bad")])),
+    _commit("waits", lambda scene: turn(scene.a, 2, step_row(2), waits={"single": 2})),
+    _commit("an event handed back", _letting_go),
+    _commit("pruned", lambda scene: turn(scene.a, 2, step_row(2), step_row(3), pruned=[1])),
     _commit("several", lambda scene: turn(scene.a, 2, step_row(2)), lambda scene: turn(scene.b, 2, step_row(2))),
     CallCase(
         "release",
@@ -177,6 +249,25 @@ CALLS = [
     CallCase("count_runs", "count_runs", lambda store, _: store.count_runs(), dict),
     CallCase("journal", "journal", lambda store, scene: store.journal(scene.a, 1), list),
     CallCase("inbox", "inbox", lambda store, scene: store.inbox(scene.a, 9), list),
+    # An answer that got lost may have said that it was done: repeated, it says that there was nothing left to do.
+    CallCase("pause", "pause", lambda store, _: store.pause("a", "by ann", 70)),
+    CallCase("pause a run that holds an event", "pause", lambda store, _: store.pause("waits", "by ann", 70)),
+    CallCase("unpause", "unpause", lambda store, _: store.unpause("paused", 70)),
+    CallCase("reopen", "reopen", lambda store, scene: store.reopen(_reopen(scene))),
+    CallCase("restore", "restore", _restored, _key),
+    CallCase("delete", "delete", lambda store, scene: store.delete([scene.ended, scene.a])),
+    CallCase("publish", "publish", lambda store, _: store.publish(published("single", at=70, dedup="k"), 9)),
+    CallCase("publish to many", "publish", lambda store, _: store.publish(published("shared", SHARED, dedup="k"), 9)),
+    CallCase("spread", "spread", lambda store, _: store.spread(70, 9, 9)),
+    CallCase("reply", "reply", lambda store, _: store.reply("asked"), lambda answer: answer),
+    CallCase("replay a letter", "replay_letter", lambda store, scene: _replay(store, scene.letter, "a")),
+    CallCase("replay a letter to all", "replay_letter", lambda store, scene: _replay(store, scene.letter, None)),
+    CallCase("remove_letters", "remove_letters", lambda store, scene: store.remove_letters([scene.letter])),
+    CallCase("tidy_events", "tidy_events", lambda store, _: store.tidy_events(70, 70, 9)),
+    CallCase("publications", "publications", lambda store, _: store.publications(None, 9), list),
+    CallCase("letters", "letters", lambda store, _: store.letters(None, 9), list),
+    CallCase("expired_events", "expired_events", lambda store, _: store.expired_events(), dict),
+    CallCase("dead_workers", "dead_workers", lambda store, _: store.dead_workers(), lambda dead: dead),
     CallCase("workers", "workers", lambda store, _: store.workers(), lambda found: sorted(w.id for w in found)),
 ]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from perdure.store.base import Committed, NextGeneration, Rejected, Store
-from stores.store_kit import World, accept, commit, create, everything, row_of, started_row, step_row, turn
+from perdure.testing.store.kit import World, accept, commit, create, everything, row_of, started_row, step_row, turn
 
 
-def test_pruned_records_go_with_the_turn_and_are_counted(world: World) -> None:
+def check_pruned_records_go_with_the_turn_and_are_counted(world: World) -> None:
     """CONFORMANCE C4, W1: the others stay, in order, and positions are not given again."""
 
     async def check(store: Store) -> None:
@@ -26,7 +26,7 @@ def test_pruned_records_go_with_the_turn_and_are_counted(world: World) -> None:
     world.run(check)
 
 
-def test_a_turn_without_records_may_prune(world: World) -> None:
+def check_a_turn_without_records_may_prune(world: World) -> None:
     async def check(store: Store) -> None:
         key = await create(store, "a")
         await accept(store, turn(key, 2, step_row(2)))
@@ -36,7 +36,7 @@ def test_a_turn_without_records_may_prune(world: World) -> None:
     world.run(check)
 
 
-def test_a_refused_turn_prunes_nothing(world: World) -> None:
+def check_a_refused_turn_prunes_nothing(world: World) -> None:
     """Law 3: all or nothing."""
 
     async def check(store: Store) -> None:
@@ -50,7 +50,7 @@ def test_a_refused_turn_prunes_nothing(world: World) -> None:
     world.run(check)
 
 
-def test_a_turn_that_comes_again_prunes_once(world: World) -> None:
+def check_a_turn_that_comes_again_prunes_once(world: World) -> None:
     """Law 6: raised but committed. The repeat is recognised although the journal has gaps before it."""
 
     async def check(store: Store) -> None:
@@ -68,7 +68,7 @@ def test_a_turn_that_comes_again_prunes_once(world: World) -> None:
     world.run(check)
 
 
-def test_several_turns_of_one_batch_prune_their_own(world: World) -> None:
+def check_several_turns_of_one_batch_prune_their_own(world: World) -> None:
     async def check(store: Store) -> None:
         keys = [await create(store, name) for name in ("a", "b", "c")]
         for key in keys:
@@ -81,7 +81,7 @@ def test_several_turns_of_one_batch_prune_their_own(world: World) -> None:
     world.run(check)
 
 
-def test_the_next_generation_counts_anew(world: World) -> None:
+def check_the_next_generation_counts_anew(world: World) -> None:
     """CONFORMANCE C6."""
 
     async def check(store: Store) -> None:

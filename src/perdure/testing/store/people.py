@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from perdure.errors import RunNotFound
-from perdure.kernel import journal
-from perdure.kernel.journal import Fault, Record, Row, to_row
+from perdure.kernel.journal import Fault
 from perdure.store.base import (
     Created,
     Existing,
@@ -22,14 +23,17 @@ from perdure.store.base import (
     Store,
 )
 from perdure.store.items import ChildNotice, child_item, hurry_item
-from stores.store_kit import (
+from perdure.testing.store.checks import cases
+from perdure.testing.store.kit import (
     World,
     accept,
     commit,
     create,
     event,
     everything,
+    failed_row,
     finishing,
+    resumed_row,
     row_of,
     step_row,
     turn,
@@ -37,15 +41,7 @@ from stores.store_kit import (
 )
 
 
-def failed_row(seq: int) -> Row:
-    return to_row(Record(seq, 100 + seq, "", journal.Failed(Fault("builtins:ValueError", "no"))))
-
-
-def resumed_row(seq: int, *void: int) -> Row:
-    return to_row(Record(seq, 500, "", journal.Resumed(taken_back=void)))
-
-
-async def failed(store: Store, run_id: str, **changes: object) -> int:
+async def failed(store: Store, run_id: str, **changes: Any) -> int:
     key = await create(store, run_id, **changes)
     notice = changes.get("parent") and child_item(
         ChildNotice(run_id, 1, "child", error=Fault("builtins:ValueError", "no")), 5
@@ -57,13 +53,15 @@ async def failed(store: Store, run_id: str, **changes: object) -> int:
 # -- pause -----------------------------------------------------------------------------------------------
 
 
-def test_a_paused_run_is_nobodys_business_until_it_is_unpaused(world: World) -> None:
+def check_a_paused_run_is_nobodys_business_until_it_is_unpaused(world: World) -> None:
     """L4: not claimed, its owner's turns refused, its inbox open; unpaused, the next claim gets it all."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
         cursor = (await store.news("w1", 0)).cursor
-        (told,) = await store.pause("a", "by ann", 7) or ()
+        deliveries = await store.pause("a", "by ann", 7)
+        assert deliveries is not None
+        (told,) = deliveries
         assert (told.key, told.owner, told.item.kind) == (key, "w1", ItemKind.PAUSE)
         assert [d.item.kind for d in (await store.news("w1", cursor)).items] == [ItemKind.PAUSE]
         row = await row_of(store, "a")
@@ -86,7 +84,7 @@ def test_a_paused_run_is_nobodys_business_until_it_is_unpaused(world: World) -> 
     world.run(check)
 
 
-def test_a_run_without_an_owner_is_paused_too(world: World) -> None:
+def check_a_run_without_an_owner_is_paused_too(world: World) -> None:
     async def check(store: Store) -> None:
         key = await create(store, "a", owner=None)
         assert await store.pause("a", "", 7) == []
@@ -100,7 +98,7 @@ def test_a_run_without_an_owner_is_paused_too(world: World) -> None:
     world.run(check)
 
 
-def test_unpausing_before_the_owner_noticed_takes_the_run_from_it(world: World) -> None:
+def check_unpausing_before_the_owner_noticed_takes_the_run_from_it(world: World) -> None:
     """L4: a late release of the former owner does not touch the new one's."""
 
     async def check(store: Store) -> None:
@@ -117,7 +115,7 @@ def test_unpausing_before_the_owner_noticed_takes_the_run_from_it(world: World) 
     world.run(check)
 
 
-def test_dead_and_leaving_workers_leave_a_paused_run_paused(world: World) -> None:
+def check_dead_and_leaving_workers_leave_a_paused_run_paused(world: World) -> None:
     async def check(store: Store) -> None:
         other = await world.connect()
         await store.register_worker(worker("w1"))
@@ -139,7 +137,7 @@ def test_dead_and_leaving_workers_leave_a_paused_run_paused(world: World) -> Non
     world.run(check)
 
 
-def test_hurry_items_are_items(world: World) -> None:
+def check_hurry_items_are_items(world: World) -> None:
     """L4: they wake an unowned run and count towards no limit."""
 
     async def check(store: Store) -> None:
@@ -158,7 +156,7 @@ def test_hurry_items_are_items(world: World) -> None:
 # -- reopen ----------------------------------------------------------------------------------------------
 
 
-def test_reopening_appends_a_record_and_makes_the_run_claimable(world: World) -> None:
+def check_reopening_appends_a_record_and_makes_the_run_claimable(world: World) -> None:
     """L4, law 6: fenced by epoch and position; a second time it changes nothing."""
 
     async def check(store: Store) -> None:
@@ -189,7 +187,7 @@ def test_reopening_appends_a_record_and_makes_the_run_claimable(world: World) ->
     world.run(check)
 
 
-def test_reopening_a_child_withdraws_the_unread_notice(world: World) -> None:
+def check_reopening_a_child_withdraws_the_unread_notice(world: World) -> None:
     """L4: only its own, and only if the parent has not moved since somebody looked."""
 
     async def check(store: Store) -> None:
@@ -213,8 +211,8 @@ def test_reopening_a_child_withdraws_the_unread_notice(world: World) -> None:
 # -- restore and delete ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_a_restored_run_stands_as_it_stood(world: World, status: Status) -> None:
+@cases(list(Status))
+def check_a_restored_run_stands_as_it_stood(world: World, status: Status) -> None:
     """L4: open ones can be claimed, unless they are parked or paused; ended ones stay ended."""
 
     async def check(store: Store) -> None:
@@ -222,7 +220,7 @@ def test_a_restored_run_stands_as_it_stood(world: World, status: Status) -> None
         origin = await row_of(store, "origin")
         row = msgspec.structs.replace(
             origin, id="copy", status=status, generation=2, next_seq=3, finished_at=9 if status.terminal else None,
-            state=b"{}", custom_status=b"1", frontier=b"f", reason="r", wake_at=77, cancel_requested=True,
+            state=b"{}", custom_status=b"1", frontier=b"f", reason="r", wake_at=77, cancel_requested=True, pruned=5,
         )  # fmt: skip
         rows = [step_row(1), step_row(2)]
         snapshot = Snapshot(run=row, journals={1: [step_row(1)], 2: rows}, inbox=[event(at=3), event("pong", at=4)])
@@ -237,6 +235,7 @@ def test_a_restored_run_stands_as_it_stood(world: World, status: Status) -> None
         assert (copy.status, copy.owner, copy.epoch, copy.parent) == (expected, None, 0, None)
         assert (copy.state, copy.custom_status, copy.frontier, copy.reason) == (b"{}", b"1", b"f", "r")
         assert (copy.wake_at, copy.cancel_requested, copy.finished_at) == (77, True, row.finished_at)
+        assert copy.pruned == 5
         assert isinstance(await store.restore(snapshot), Existing)
         claimed = [one.id for one in await store.claim("w2", 10**9, 9)]
         assert claimed == (["copy"] if expected is Status.PENDING else [])
@@ -248,7 +247,7 @@ def test_a_restored_run_stands_as_it_stood(world: World, status: Status) -> None
     world.run(check)
 
 
-def test_ended_before_a_moment(world: World) -> None:
+def check_ended_before_a_moment(world: World) -> None:
     """L4: the filter of prune, alone and with others; open runs never match."""
 
     async def check(store: Store) -> None:
@@ -274,7 +273,7 @@ def test_ended_before_a_moment(world: World) -> None:
     world.run(check)
 
 
-def test_deleted_runs_leave_nothing(world: World) -> None:
+def check_deleted_runs_leave_nothing(world: World) -> None:
     """L4, W1: all generations, items, keys; keys of runs are not used again."""
 
     async def check(store: Store) -> None:

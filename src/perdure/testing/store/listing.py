@@ -6,9 +6,9 @@ import asyncio
 import random
 
 from perdure.store.base import RunFilter, RunKey, RunRow, Status, Store
-from stores.store_kit import World, accept, create, finishing, step_row, turn
+from perdure.testing.store.kit import World, accept, create, finishing, step_row, turn
 
-RUNS = 300
+RUNS = 120
 
 
 async def paged(store: Store, where: RunFilter, size: int) -> list[RunRow]:
@@ -47,7 +47,7 @@ async def churn(store: Store, rng: random.Random, stop: asyncio.Event) -> None:
         await asyncio.sleep(0)
 
 
-def test_pages_are_complete_ordered_and_without_repeats_while_everything_changes(world: World) -> None:
+def check_pages_are_complete_ordered_and_without_repeats_while_everything_changes(world: World) -> None:
     """L5: runs that do not change are listed exactly once by every walk; what is listed fits the filter."""
 
     async def check(store: Store) -> None:
@@ -94,7 +94,7 @@ def test_pages_are_complete_ordered_and_without_repeats_while_everything_changes
     world.run(check)
 
 
-def test_a_page_that_begins_at_a_deleted_run_goes_on(world: World) -> None:
+def check_a_page_that_begins_at_a_deleted_run_goes_on(world: World) -> None:
     """L5: the place is a number, not a row."""
 
     async def check(store: Store) -> None:

@@ -1,21 +1,19 @@
 """Many turns and many new runs in one call: the answers and the state are those of one call each (laws 3 and 6).
 
-SQLite carries out a large batch of plain requests by one statement and everything else row by row; both must come to
-the same, so every batch here exists in a form that takes the fast lane and in forms that fall out of it.
+A store may carry out a large batch of plain requests by a shorter way and everything else one by one, as SQLite does;
+both must come to the same, so every batch here exists in a plain form and in forms that are not.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.errors import BadArgument
-from perdure.kernel.journal import Row
 from perdure.store.base import Committed, Created, Entry, Existing, NewRun, Rejected, Status, Store, Turn
-from perdure.store.sqlite import SQLiteStore, bulk, writer
-from stores.store_kit import (
+from perdure.testing.store.checks import cases
+from perdure.testing.store.kit import (
     World,
     accept,
     everything,
@@ -41,7 +39,7 @@ async def create_many(store: Store, prefix: str = "r", count: int = MANY) -> lis
     return [one.key for one in created if isinstance(one, Created)]
 
 
-def test_many_runs_are_created_as_one_would_be(world: World) -> None:
+def check_many_runs_are_created_as_one_would_be(world: World) -> None:
     async def check(store: Store) -> None:
         single = await store.create(new_run("single"), opening(status=Status.WAITING, wake_at=7, state=b'{"a":1}'))
         batch = [(new_run(f"r{n}"), opening(status=Status.WAITING, wake_at=7, state=b'{"a":1}')) for n in range(MANY)]
@@ -62,7 +60,7 @@ def test_many_runs_are_created_as_one_would_be(world: World) -> None:
     world.run(check)
 
 
-def test_an_id_that_is_taken_does_not_disturb_the_others(world: World) -> None:
+def check_an_id_that_is_taken_does_not_disturb_the_others(world: World) -> None:
     """L3 in a batch: one start finds its run, the others are created."""
 
     async def check(store: Store) -> None:
@@ -81,7 +79,7 @@ def test_an_id_that_is_taken_does_not_disturb_the_others(world: World) -> None:
     world.run(check)
 
 
-def test_the_same_id_twice_in_one_batch_is_one_run(world: World) -> None:
+def check_the_same_id_twice_in_one_batch_is_one_run(world: World) -> None:
     async def check(store: Store) -> None:
         created = await store.create_all([(new_run(f"r{n % 40}"), opening()) for n in range(MANY)])
         assert [isinstance(one, Created) for one in created] == [True] * 40 + [False] * 10
@@ -89,7 +87,7 @@ def test_the_same_id_twice_in_one_batch_is_one_run(world: World) -> None:
     world.run(check)
 
 
-def test_runs_of_every_sort_in_one_batch(world: World) -> None:
+def check_runs_of_every_sort_in_one_batch(world: World) -> None:
     """Nobody's runs, runs with first records, runs that end at once: all as by `create`."""
 
     async def check(store: Store) -> None:
@@ -108,7 +106,7 @@ def test_runs_of_every_sort_in_one_batch(world: World) -> None:
     world.run(check)
 
 
-def test_a_first_turn_that_does_not_start_at_the_start_is_refused(world: World) -> None:
+def check_a_first_turn_that_does_not_start_at_the_start_is_refused(world: World) -> None:
     async def check(store: Store) -> None:
         batch = [(new_run(f"r{n}"), opening(expected_seq=3)) for n in range(MANY)]
         with pytest.raises(BadArgument):
@@ -118,7 +116,7 @@ def test_a_first_turn_that_does_not_start_at_the_start_is_refused(world: World) 
     world.run(check)
 
 
-def test_many_turns_are_committed_as_one_would_be(world: World) -> None:
+def check_many_turns_are_committed_as_one_would_be(world: World) -> None:
     async def check(store: Store) -> None:
         keys = await create_many(store)
         (single,) = await create_many(store, "single", 1)
@@ -144,14 +142,14 @@ def test_many_turns_are_committed_as_one_would_be(world: World) -> None:
     world.run(check)
 
 
-@pytest.mark.parametrize("wrong", [{"epoch": 9}, {"generation": 2}, {"expected_seq": 7}, {"key": 99_999}])
-def test_one_refused_turn_does_not_touch_the_others(world: World, wrong: dict[str, Any]) -> None:
+@cases([{"epoch": 9}, {"generation": 2}, {"expected_seq": 7}, {"key": 99_999}])
+def check_one_refused_turn_does_not_touch_the_others(world: World, wrong: dict[str, Any]) -> None:
     """Laws 6 and 7 in a batch: the turn that does not fit changes nothing, every other one is accepted."""
 
     async def check(store: Store) -> None:
         keys = await create_many(store)
         turns = [turn(key, 2, step_row(2)) for key in keys]
-        changes = {"entries": [Entry(step_row(2))], **wrong}
+        changes: dict[str, Any] = {"entries": [Entry(step_row(2))], **wrong}
         turns[20] = turn(changes.pop("key", keys[20]), 2, **changes)
         results = await store.commit(turns)
         assert [isinstance(result, Rejected) for result in results] == [n == 20 for n in range(MANY)]
@@ -161,7 +159,7 @@ def test_one_refused_turn_does_not_touch_the_others(world: World, wrong: dict[st
     world.run(check)
 
 
-def test_a_batch_that_comes_again_is_recognised(world: World) -> None:
+def check_a_batch_that_comes_again_is_recognised(world: World) -> None:
     """W2, "raised but committed": the second answer is the first one."""
 
     async def check(store: Store) -> None:
@@ -175,7 +173,7 @@ def test_a_batch_that_comes_again_is_recognised(world: World) -> None:
     world.run(check)
 
 
-def test_two_turns_of_one_run_in_one_batch(world: World) -> None:
+def check_two_turns_of_one_run_in_one_batch(world: World) -> None:
     """In order: the second one builds on the first."""
 
     async def check(store: Store) -> None:
@@ -187,7 +185,7 @@ def test_two_turns_of_one_run_in_one_batch(world: World) -> None:
     world.run(check)
 
 
-def test_plain_turns_beside_turns_with_effects(world: World) -> None:
+def check_plain_turns_beside_turns_with_effects(world: World) -> None:
     async def check(store: Store) -> None:
         keys = await create_many(store)
         turns = [turn(key, 2, step_row(2)) for key in keys[:-1]] + [turn(keys[-1], 2, send(2, "r0"))]
@@ -199,8 +197,8 @@ def test_plain_turns_beside_turns_with_effects(world: World) -> None:
     world.run(check)
 
 
-@pytest.mark.parametrize("data", [b'"' + b"x" * 100_000 + b'"', b"\xff\xfe not text", b""])
-def test_values_that_json_is_no_good_for(world: World, data: bytes) -> None:
+@cases([b'"' + b"x" * 100_000 + b'"', b"\xff\xfe not text", b""])
+def check_values_that_json_is_no_good_for(world: World, data: bytes) -> None:
     """FAULTS E: large values, and bytes that are not text (an encrypting codec makes such), come back as they went."""
 
     async def check(store: Store) -> None:
@@ -213,49 +211,3 @@ def test_values_that_json_is_no_good_for(world: World, data: bytes) -> None:
         assert (await row_of(store, "r0")).state == data
 
     world.run(check)
-
-
-def test_the_fast_lane_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the tests above would show nothing about it."""
-    taken: list[int] = []
-    commit = bulk.Bulk.commit
-
-    def count(self: bulk.Bulk, session: Any) -> int:
-        first = commit(self, session)
-        taken.append(len(self))
-        return first
-
-    monkeypatch.setattr(bulk.Bulk, "commit", count)
-
-    async def check(store: Store) -> None:
-        assert isinstance(store, SQLiteStore)
-        keys = await create_many(store)
-        await store.commit([turn(key, 2, step_row(2)) for key in keys])
-        await store.commit([finishing(key, 3) for key in keys])
-        await store.commit([turn(keys[0], 2, step_row(2)), turn(keys[1], 2, step_row(2))])
-
-    World("sqlite", tmp_path).run(check)
-    assert taken == [MANY] * 3
-
-
-def test_a_fault_in_the_fast_lane_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B: whatever happens in the middle of the statement, the batch is stored whole or not at all."""
-
-    async def check(store: Store) -> None:
-        keys = await create_many(store)
-        rows: list[Row] = [step_row(2)] * MANY
-        turns = [turn(key, 2, row) for key, row in zip(keys, rows, strict=True)]
-        # The record of the last run is there already, as if written by a bug: the insert hits the unique index.
-        turns[-1] = turn(keys[-1], 2, step_row(1))
-        long_way: list[int] = []
-        transact = writer.Writer._transact
-        monkeypatch.setattr(
-            writer.Writer, "_transact", lambda self, session, jobs: long_way.append(1) or transact(self, session, jobs)
-        )
-        with pytest.raises(Exception, match="UNIQUE"):
-            await store.commit(turns)
-        assert long_way
-        assert {(await row_of(store, f"r{n}")).next_seq for n in range(MANY)} == {2}
-        assert {len(await store.journal(key, 1)) for key in keys} == {1}
-
-    World("sqlite", tmp_path).run(check)
