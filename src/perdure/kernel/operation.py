@@ -360,4 +360,4 @@ def told_again(frontier: bytes | None) -> bytes | None:
         found = decode_frontier(frontier)
     except msgspec.MsgspecError:
         return frontier
-    return _frontier_encoder.encode(msgspec.structs.replace(found, untold=True))
+    return _encode_frontier(msgspec.structs.replace(found, untold=True))
