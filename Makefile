@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long sim check format bench fixtures clean
+.PHONY: setup demo test test-long sim check format bench fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -44,6 +44,9 @@ bench: $(STAMP) ## ratios against bare SQLite commits, in one run
 
 fixtures: $(STAMP) ## journals of this version, to be replayed by every later one
 	$(BIN)/python tests/fixtures/journals/record.py
+
+faults: $(STAMP) ## the page of faults, from the docstrings of the tests
+	cd tests && ../$(BIN)/python -m support.faults
 
 clean: ## remove what the other commands made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

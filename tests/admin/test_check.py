@@ -46,7 +46,7 @@ async def checked(engine: Engine) -> dict[str, Checked]:
 
 
 def test_runs_that_would_break_are_named_with_both_lines(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """Bar 6: the fine ones are fine, the others say where; nothing runs and nothing is written."""
+    """Bar 6, FAULTS O5: the fine ones are fine, the others say where; nothing runs and nothing is written."""
     name = workflow_name()
     old = OLD.replace("NAME", name)
 

@@ -137,7 +137,7 @@ def test_retried_and_killed_in_the_attempt(tmp_path: Path, effects: Effects) -> 
 
 
 def test_a_prune_that_is_killed_leaves_whole_runs_and_can_be_repeated(tmp_path: Path) -> None:
-    """CONFORMANCE L4: each run is there with all of its journal, or gone with all of it."""
+    """CONFORMANCE L4, FAULTS A19: each run is there with all of its journal, or gone with all of it."""
     database = str(tmp_path / "a.db")
 
     async def main() -> None:

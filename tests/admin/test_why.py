@@ -470,7 +470,7 @@ def test_several_things_at_once(lives: Lives) -> None:
 
 
 def test_a_damaged_run_is_explained_as_far_as_it_goes(lives: Lives) -> None:
-    """B10: a frontier nobody can read does not make `why` fail."""
+    """FAULTS B10: a frontier nobody can read does not make `why` fail."""
 
     async def main() -> None:
         store = lives.store()

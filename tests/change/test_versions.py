@@ -113,7 +113,7 @@ def test_the_latest_version_is_found_by_name() -> None:
 
 
 def test_a_run_that_nobody_knows_waits_visibly(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CONFORMANCE V4, W4: neither failed nor parked; it says why, and goes on when somebody knows it."""
+    """CONFORMANCE V4, W4, FAULTS O6: neither failed nor parked; it says why, and goes on when somebody knows it."""
 
     async def main() -> None:
         definition = define("known later")

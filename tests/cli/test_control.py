@@ -13,7 +13,7 @@ def start(store: Path) -> None:
 
 
 def test_a_cancelled_run_ends_with_the_first_reason(store: Path) -> None:
-    """L1, F11: the second request changes nothing."""
+    """CONFORMANCE L1, FAULTS F11: the second request changes nothing."""
     start(store)
     assert invoke_json("cancel", "one", "--reason", "first", store=store)["changed"] is True
     assert invoke_json("cancel", "one", "--reason", "second", store=store)["changed"] is False

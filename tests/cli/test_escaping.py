@@ -23,7 +23,7 @@ def assert_inert(shown: str) -> None:
 
 
 def test_payloads_and_errors_are_inert_in_every_view(store: Path) -> None:
-    """S3: escapes by payload, by custom status, and by exception text."""
+    """FAULTS S3: escapes by payload, by custom status, and by exception text."""
     data = json.dumps({"price": "1", "tags": [NASTY], "note": NASTY})
     invoke("start", "cli_echo", "--input", data, "--id", "echo", "--work", "--app", APP, store=store)
     failing = invoke("start", "cli_fail", "--input", json.dumps({"text": NASTY}), "--id", "fail", "--work",
@@ -39,7 +39,7 @@ def test_payloads_and_errors_are_inert_in_every_view(store: Path) -> None:
 
 @pytest.mark.parametrize("run_id", ["\x9b31mred", "[red]x", "\u202etxt.exe", "e\u0301", "a\u200bb", "\u05d0-1", "🎉"])
 def test_ids_keep_their_bytes_and_are_shown_escaped(store: Path, run_id: str) -> None:
-    """E19: exact identity; what cannot be seen is written out."""
+    """FAULTS E19: exact identity; what cannot be seen is written out."""
     invoke("start", "cli_versioned", "--id", run_id, "--app", APP, store=store)
     assert invoke_json("show", run_id, store=store)["id"] == run_id
     shown = invoke("ls", store=store).stdout + invoke("show", run_id, store=store).stdout
@@ -49,7 +49,7 @@ def test_ids_keep_their_bytes_and_are_shown_escaped(store: Path, run_id: str) ->
 
 
 def test_a_newline_in_a_message_cannot_fake_a_log_line() -> None:
-    """S13"""
+    """FAULTS S13"""
     record = logging.LogRecord("perdure.run", logging.INFO, "", 0, "run %s done\n2030 ERROR fake", ("\x1b[2J",), None)
     shown = _Lines().format(record)
     assert "\n" not in shown
@@ -57,7 +57,7 @@ def test_a_newline_in_a_message_cannot_fake_a_log_line() -> None:
 
 
 def test_machine_output_is_pure_ascii(store: Path) -> None:
-    """S3: JSON passes through terminals too."""
+    """FAULTS S3: JSON passes through terminals too."""
     invoke("start", "cli_fail", "--input", json.dumps({"text": NASTY}), "--id", "ü", "--app", APP, store=store)
     told = invoke("show", "ü", "--json", store=store).stdout
     assert told.isascii()

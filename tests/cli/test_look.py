@@ -63,7 +63,7 @@ def test_the_journal_is_shown_record_by_record(store: Path) -> None:
 
 
 def test_runs_are_listed_filtered_and_paged(store: Path) -> None:
-    """L5, F12"""
+    """CONFORMANCE L5, FAULTS F12."""
     for number in range(3):
         invoke("start", "cli_order", "order_id=o", "--id", f"a_{number}", "--app", APP, store=store)
     invoke("start", "cli_versioned", "--id", "b", "--work", "--app", APP, store=store)
@@ -84,7 +84,7 @@ def test_runs_are_listed_filtered_and_paged(store: Path) -> None:
 
 @pytest.mark.parametrize("command", [["show"], ["history"], ["send", "X"], ["cancel"], ["terminate"], ["resume"]])
 def test_an_unknown_run_ends_with_3(store: Path, command: list[str]) -> None:
-    """F9"""
+    """FAULTS F9."""
     invoke("start", "cli_versioned", "--app", APP, store=store)
     name, *rest = command
     result = invoke(name, "nobody", *rest, store=store)
@@ -101,7 +101,7 @@ COMMANDS: list[Any] = [["ls"], ["show", "x"], ["history", "x"], ["send", "x", "X
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_looking_never_creates_a_store(store: Path, command: list[str]) -> None:
-    """O13: a typed path that is wrong must not become an empty database."""
+    """FAULTS O13: a typed path that is wrong must not become an empty database."""
     result = invoke(*command, store=store)
     assert result.exit_code == 1
     assert f"there is no store at {store}" in result.stderr

@@ -25,7 +25,7 @@ def start(store: Path, run_id: str = "one") -> None:
 
 @pytest.mark.parametrize("app", [(), ("--app", APP)], ids=["raw", "checked"])
 def test_an_event_reaches_the_run_with_or_without_its_code(store: Path, app: tuple[str, ...]) -> None:
-    """E1: sent before the run waits, it is kept."""
+    """CONFORMANCE E1: sent before the run waits, it is kept."""
     start(store)
     sent = invoke("send", "one", "CliApproved", "--data", '{"by": "ann"}', *app, store=store)
     assert (sent.exit_code, sent.stdout) == (0, "one: sent CliApproved\n")
@@ -64,7 +64,7 @@ def test_wrong_data_is_refused_and_nothing_is_sent(
 
 
 def test_data_may_come_from_standard_input(store: Path) -> None:
-    """S9: what is secret need not stand on a command line."""
+    """What is secret need not stand on a command line."""
     start(store)
     assert invoke("send", "one", "CliApproved", "--data", "-", store=store, stdin='{"by": "ann"}').exit_code == 0
 

@@ -21,7 +21,7 @@ def test_prints_the_id_of_a_run_that_a_worker_can_take(store: Path) -> None:
 
 
 def test_values_are_read_by_the_annotations(store: Path) -> None:
-    """F6: text that looks like a number stays text where text is asked for."""
+    """FAULTS F6: text that looks like a number stays text where text is asked for."""
     args = ("price=1.50", 'tags=["a", "b"]', "note=7", "--app", APP, "--work", "--json")
     result = invoke("start", "cli_echo", *args, store=store)
     assert json.loads(result.stdout)["result"] == {"price": "1.50", "tags": "a+b", "note": "'7'"}
@@ -51,7 +51,7 @@ def test_another_input_under_the_same_id_is_a_conflict(store: Path) -> None:
 
 
 def test_an_unknown_workflow_is_refused_with_close_names(store: Path) -> None:
-    """F3"""
+    """FAULTS F3"""
     result = invoke("start", "cli_ordr", "--app", APP, store=store)
     assert result.exit_code == 1
     assert "cli_order" in result.stderr
@@ -75,7 +75,7 @@ def test_an_unknown_workflow_is_refused_with_close_names(store: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_written(store: Path, args: tuple[str, ...], says: str) -> None:
-    """F6, F1"""
+    """FAULTS F6, F1"""
     result = invoke("start", "cli_order", *args, "--app", APP, store=store)
     assert result.exit_code == 1
     assert says in result.stderr
@@ -100,7 +100,7 @@ def test_waiting_for_a_run_that_fails_ends_with_4(store: Path) -> None:
 
 
 def test_waiting_ends_with_5_when_the_timeout_is_over(store: Path) -> None:
-    """F10: the run is not disturbed."""
+    """FAULTS F10: the run is not disturbed."""
     args = ("cli_order", "order_id=o", "--wait", "--timeout", "0.01", "--app", APP)
     assert invoke("start", *args, store=store).exit_code == 5
     assert invoke_json("ls", store=store)["counts"] == {"pending": 1}

@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import apsw
 import pytest
 
 from cli.cli_kit import APP, Perdure, invoke, invoke_json, wait_for_file
@@ -27,7 +28,7 @@ def resting_run(store: Path, seconds: float, workflow: str = "cli_rest") -> Path
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_an_idle_worker_leaves_at_the_first_signal(store: Path, number: int, code: int) -> None:
-    """O16"""
+    """FAULTS O16"""
     with start_worker(store) as worker:
         worker.signal(number)
         worker.until("draining")
@@ -37,7 +38,7 @@ def test_an_idle_worker_leaves_at_the_first_signal(store: Path, number: int, cod
 
 
 def test_a_running_step_may_finish_within_the_grace(store: Path) -> None:
-    """O16: its result is stored before the worker leaves."""
+    """FAULTS O16: its result is stored before the worker leaves."""
     mark = resting_run(store, 0.5)
     with start_worker(store, "--grace", "20") as worker:
         wait_for_file(mark)
@@ -47,9 +48,27 @@ def test_a_running_step_may_finish_within_the_grace(store: Path) -> None:
     assert "step_done" in kinds
 
 
+def test_a_worker_leaves_although_its_store_does_not_answer(store: Path) -> None:
+    """FAULTS O17: another process keeps the file locked all the while; the end comes within bounds, and the run is left
+    for the next worker."""
+    mark = resting_run(store, 600.0)
+    with start_worker(store, "--grace", "0.1") as worker:
+        wait_for_file(mark)
+        foreign = apsw.Connection(str(store))
+        foreign.set_busy_timeout(10_000)
+        foreign.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() in (0, 1)
+        assert time.monotonic() - began < 40
+        foreign.execute("ROLLBACK")
+        foreign.close()
+    assert invoke_json("show", "rest", store=store)["status"] not in ("failed", "cancelled", "completed")
+
+
 @pytest.mark.parametrize("workflow", ["cli_rest", "cli_rest_in_thread"])
 def test_a_long_step_is_cut_off_when_the_grace_is_over(store: Path, workflow: str) -> None:
-    """O16: the process ends within the grace, and the run is free for the next worker."""
+    """FAULTS O16: the process ends within the grace, and the run is free for the next worker."""
     mark = resting_run(store, 600.0, workflow)
     with start_worker(store, "--grace", "0.1") as worker:
         wait_for_file(mark)
@@ -64,7 +83,7 @@ def test_a_long_step_is_cut_off_when_the_grace_is_over(store: Path, workflow: st
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_it_now(store: Path, number: int, code: int) -> None:
-    """O16: and the next worker goes on where it was."""
+    """FAULTS O16: and the next worker goes on where it was."""
     mark = resting_run(store, 600.0)
     with start_worker(store, "--grace", "600") as worker:
         wait_for_file(mark)

@@ -118,7 +118,7 @@ async def _receiving(engine: Engine, run_id: str) -> bool:
 
 
 def test_log_lines_are_written_once_over_a_crash(lives: Lives, caplog: pytest.LogCaptureFixture) -> None:
-    """CONFORMANCE R5: the log of a run that crashed in a wait shows every line exactly once."""
+    """CONFORMANCE R5, FAULTS D36: the log of a run that crashed in a wait shows every line exactly once."""
     caplog.set_level(logging.INFO, logger="perdure.run")
 
     async def main() -> None:

@@ -55,7 +55,7 @@ def test_a_busy_loop_is_not_held_up(tmp_path: Path) -> None:
 
 
 def test_a_slow_disk_is_left_to_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B24: after one commit that took too long, the loop's thread is spared for a while."""
+    """FAULTS B24: after one commit that took too long, the loop's thread is spared for a while."""
     monkeypatch.setattr(writer, "HERE_SECONDS_MAX", 0.0)
     monkeypatch.setattr(writer, "HERE_PAUSE_FACTOR", 1e9)
 
@@ -104,7 +104,7 @@ def test_a_chain_of_commits_starves_nobody(tmp_path: Path) -> None:
 
 
 def test_the_wal_is_copied_back_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """O14: the WAL does not grow for ever, although SQLite's own checkpointing is replaced."""
+    """FAULTS O14: the WAL does not grow for ever, although SQLite's own checkpointing is replaced."""
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 20)
     monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
 

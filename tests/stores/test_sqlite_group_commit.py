@@ -92,7 +92,7 @@ def test_a_failing_call_does_not_disturb_its_neighbours(tmp_path: Path) -> None:
 
 
 def test_a_locked_file_is_an_outage_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B4: beyond the busy timeout calls fail and write nothing; the same calls succeed afterwards."""
+    """FAULTS B4: beyond the busy timeout calls fail and write nothing; the same calls succeed afterwards."""
     monkeypatch.setattr(writer, "SQLITE_BUSY_SECONDS", 0.05)
 
     async def check(store: SQLiteStore) -> None:
@@ -111,7 +111,7 @@ def test_a_locked_file_is_an_outage_that_ends(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_full_disk_is_an_outage_that_ends(tmp_path: Path) -> None:
-    """B5: the error names the path and the free bytes, no part of a turn is kept, and work goes on after."""
+    """FAULTS B5: the error names the path and the free bytes, no part of a turn is kept, and work goes on after."""
 
     async def check(store: SQLiteStore) -> None:
         key, target = await create(store, "a"), await create(store, "b")
@@ -129,7 +129,7 @@ def test_a_full_disk_is_an_outage_that_ends(tmp_path: Path) -> None:
 
 
 def test_after_an_io_error_the_connection_is_new(tmp_path: Path) -> None:
-    """B6: everything in the group has an unknown outcome, and nothing of the old connection is trusted."""
+    """FAULTS B6: everything in the group has an unknown outcome, and nothing of the old connection is trusted."""
 
     def broken(session: Session) -> None:
         raise apsw.IOError("disk I/O error")
@@ -149,7 +149,7 @@ def test_after_an_io_error_the_connection_is_new(tmp_path: Path) -> None:
 
 
 def test_a_replaced_file_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B7: what is written to a deleted file is lost, so nothing more is accepted."""
+    """FAULTS B7: what is written to a deleted file is lost, so nothing more is accepted."""
     monkeypatch.setattr(writer, "FILE_CHECK_SECONDS", 0.0)
 
     async def check(store: SQLiteStore) -> None:

@@ -92,7 +92,7 @@ def test_the_commented_schema_is_the_real_one(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    """O7: with both numbers and the way out; the file is left as it was."""
+    """FAULTS O7: with both numbers and the way out; the file is left as it was."""
     path = tmp_path / "a.db"
     opened(path)
     connection = apsw.Connection(str(path))
@@ -134,7 +134,7 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path, monkey
 def test_a_migration_that_dies_leaves_the_old_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
-    """A18: whichever statement it dies at, the next start finds a file it can use."""
+    """FAULTS A18: whichever statement it dies at, the next start finds a file it can use."""
     path = str(tmp_path / "a.db")
     prepare_file(path)
     statements = migrate.MIGRATIONS[0][1].split(";\n")
@@ -151,7 +151,7 @@ def test_a_migration_that_dies_leaves_the_old_schema(
 
 
 def test_a_half_recognisable_file_is_refused(tmp_path: Path) -> None:
-    """B8: a version without our mark is somebody else's, even if it is empty."""
+    """A version without our mark is somebody else's, even if it is empty."""
     connection = apsw.Connection(str(tmp_path / "a.db"))
     connection.execute("PRAGMA user_version = 3")
     connection.close()

@@ -27,7 +27,7 @@ def opened(path: Any) -> None:
 
 
 def test_a_new_file_belongs_to_its_user_alone(tmp_path: Path) -> None:
-    """S14: the database, -wal, -shm and the worker's lock file are 0600, whatever the umask."""
+    """FAULTS S14: the database, -wal, -shm and the worker's lock file are 0600, whatever the umask."""
 
     async def main() -> None:
         store = SQLiteStore(tmp_path / "a.db")
@@ -47,7 +47,7 @@ def test_a_new_file_belongs_to_its_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_open_to_others_is_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """S14: it is the user's file, so it is not changed."""
+    """FAULTS S14: it is the user's file, so it is not changed."""
     opened(tmp_path / "a.db")
     (tmp_path / "a.db").chmod(0o644)
     with caplog.at_level(logging.WARNING):
@@ -73,7 +73,7 @@ def test_the_promised_durability_is_set(tmp_path: Path, durability: Any, expecte
 
 
 def test_bad_paths_say_what_to_do(tmp_path: Path) -> None:
-    """O13: a missing directory, a directory, a file in place of one, an empty path."""
+    """FAULTS O13: a missing directory, a directory, a file in place of one, an empty path."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreUnusable, match=r"none.*does not exist\. Create it"):
         opened(tmp_path / "none" / "a.db")
@@ -92,7 +92,7 @@ def test_bad_paths_say_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_directory_says_so(tmp_path: Path) -> None:
-    """O13: both for a new file and for one that is there."""
+    """FAULTS O13: both for a new file and for one that is there."""
     opened(tmp_path / "a.db")
     tmp_path.chmod(0o500)
     try:
@@ -104,7 +104,7 @@ def test_a_read_only_directory_says_so(tmp_path: Path) -> None:
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
-    """O13, S8: text, another program's database: refused, not a byte changed."""
+    """FAULTS O13: text, another program's database: refused, not a byte changed."""
     text, foreign, empty = tmp_path / "notes.txt", tmp_path / "foreign.db", tmp_path / "empty.db"
     text.write_text("not a database, but long enough to have a header of sixteen bytes" * 20)
     connection = apsw.Connection(str(foreign))
@@ -119,8 +119,20 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     opened(empty)
 
 
+def test_an_old_sqlite_is_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FAULTS O12: before 3.51.3 two writers could corrupt a WAL; said once when the file is opened, and not of newer
+    ones."""
+    opened(tmp_path / "a.db")
+    assert "upgrade apsw" not in caplog.text
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
+    opened(tmp_path / "a.db")
+    assert "SQLite 3.51.2 can corrupt a WAL file; upgrade apsw." in caplog.text
+
+
 def test_symlinks_are_resolved_once(tmp_path: Path) -> None:
-    """S15: two names of one file share its -wal and its locks."""
+    """FAULTS S15: two names of one file share its -wal and its locks."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "a.db")
     opened(tmp_path / "link.db")
@@ -129,7 +141,7 @@ def test_symlinks_are_resolved_once(tmp_path: Path) -> None:
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    """F14, F15: before open and after close every call is an error; close twice is fine; it opens again."""
+    """FAULTS F14, F15: before open and after close every call is an error; close twice is fine; it opens again."""
 
     async def main() -> None:
         store = SQLiteStore(tmp_path / "a.db")
@@ -155,7 +167,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 
 def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
-    """F15: calls made before `close` are durable and answered."""
+    """FAULTS F15: calls made before `close` are durable and answered."""
 
     async def main() -> None:
         store = SQLiteStore(tmp_path / "a.db")
@@ -169,16 +181,16 @@ def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
 
 
 def test_a_copy_without_write_ahead_log_can_be_shared(tmp_path: Path) -> None:
-    """O10, O22: VACUUM INTO makes such copies; the first to open one must not keep the others out."""
+    """FAULTS O10, O22: VACUUM INTO makes such copies; the first to open one must not keep the others out."""
 
     async def main() -> None:
         original = SQLiteStore(tmp_path / "a.db")
         await original.open()
         await create(original, "r")
-        await original.close()
         connection = apsw.Connection(str(tmp_path / "a.db"))
         connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
         connection.close()
+        await original.close()
         (tmp_path / "copy.db").chmod(0o600)
         first, second = SQLiteStore(tmp_path / "copy.db"), SQLiteStore(tmp_path / "copy.db")
         await first.open()

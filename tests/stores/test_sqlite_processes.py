@@ -60,7 +60,7 @@ def expect(process: subprocess.Popen[str], line: str) -> None:
 
 
 def test_a_killed_worker_is_seen_at_once(tmp_path: Path) -> None:
-    """A3, A21: SIGKILL, then the very next reap frees its runs; while it lived, nothing was taken from it."""
+    """FAULTS A3, A21: SIGKILL, then the very next reap frees its runs; while it lived, nothing was taken from it."""
     path = tmp_path / "a.db"
     process = start(HOLD, path)
     expect(process, "holding")
@@ -84,7 +84,7 @@ def test_a_killed_worker_is_seen_at_once(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_is_not_dead(tmp_path: Path) -> None:
-    """C3 on SQLite: a process that is only paused keeps its lock, so its runs are not taken."""
+    """FAULTS C3 on SQLite: a process that is only paused keeps its lock, so its runs are not taken."""
     path = tmp_path / "a.db"
     process = start(HOLD, path)
     expect(process, "holding")
@@ -102,7 +102,7 @@ def test_a_stopped_worker_is_not_dead(tmp_path: Path) -> None:
 
 
 def test_two_reapers_free_a_run_once(tmp_path: Path) -> None:
-    """C18: sweeps are idempotent, also two at the same time."""
+    """FAULTS C18: sweeps are idempotent, also two at the same time."""
     path = tmp_path / "a.db"
     process = start(HOLD, path)
     expect(process, "holding")
@@ -122,7 +122,7 @@ def test_two_reapers_free_a_run_once(tmp_path: Path) -> None:
 
 
 def test_leaving_without_close_is_quiet(tmp_path: Path) -> None:
-    """O25: the interpreter exits at once, without a traceback, and what was acknowledged is there."""
+    """FAULTS O25: the interpreter exits at once, without a traceback, and what was acknowledged is there."""
     process = start(LEAVE, tmp_path / "a.db", "-X", "dev", "-W", "ignore::ResourceWarning")
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
@@ -138,7 +138,7 @@ def test_leaving_without_close_is_quiet(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_is_refused(tmp_path: Path) -> None:
-    """C11, O15: an error on the first call; the child's exit harms neither the file nor the parent's lock."""
+    """FAULTS C11, O15: an error on the first call; the child's exit harms neither the file nor the parent's lock."""
 
     async def check() -> None:
         store = SQLiteStore(tmp_path / "a.db")
@@ -178,7 +178,7 @@ def _child(store: SQLiteStore) -> int:
 
 
 def test_two_processes_write_side_by_side(tmp_path: Path) -> None:
-    """O10: single writer by BEGIN IMMEDIATE; every acknowledged run is there."""
+    """FAULTS O10: single writer by BEGIN IMMEDIATE; every acknowledged run is there."""
     path = tmp_path / "a.db"
     code = HOLD.replace("range(3)", "range(100)")
     process = start(code, path)

@@ -68,7 +68,7 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize(("name", "index"), EXPECTED.items())
 def test_frequent_statements_use_their_index(connection: apsw.Connection, name: str, index: str) -> None:
-    """O21, rule 18: a million ended runs cost a claim nothing."""
+    """Rule 18: a million ended runs cost a claim nothing."""
     sql = queries.SQL[name]
     count = max([int(number) for number in re.findall(r"\?(\d+)", sql)] or [sql.count("?")])
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * count).fetchall()

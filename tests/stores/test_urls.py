@@ -19,7 +19,7 @@ def test_memory(url: str) -> None:
 
 
 def test_paths_and_urls_name_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F16, O20: relative, absolute, `Path`, spaces as such and as %20."""
+    """FAULTS F16: relative, absolute, `Path`, spaces as such and as %20."""
     monkeypatch.chdir(tmp_path)
     expected = os.path.realpath(tmp_path / "my orders.db")
     for url in (
@@ -50,7 +50,7 @@ def test_paths_and_urls_name_the_same_file(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_errors_name_the_fix_and_no_password(url: str, error: type[PerdureError], text: str) -> None:
-    """F16, S10: nothing of a URL's user information shows in an error."""
+    """FAULTS F16, S10: nothing of a URL's user information shows in an error."""
     with pytest.raises(error) as caught:
         open_store(url)
     assert text in str(caught.value)

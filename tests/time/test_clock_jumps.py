@@ -83,7 +83,7 @@ def test_timers_fire_late_after_downtime_once_and_never_early(lives: Lives) -> N
 
 
 def test_clock_that_jumps_forward_fires_what_is_due_once(lives: Lives) -> None:
-    """CONFORMANCE T3, FAULTS O1: one hour changes nothing, a year fires the timer; it does not fire again."""
+    """CONFORMANCE T3, FAULTS O1, B23: one hour changes nothing, a year fires the timer; it does not fire again."""
     clock = MovedClock()
 
     async def main() -> None:
@@ -106,7 +106,7 @@ def test_clock_that_jumps_forward_fires_what_is_due_once(lives: Lives) -> None:
 
 
 def test_clock_that_jumps_back_fires_nothing_early_or_again(lives: Lives) -> None:
-    """CONFORMANCE T3, FAULTS O2: the deadline stands; it comes an hour later by the corrected clock."""
+    """CONFORMANCE T3, FAULTS O2, B23: the deadline stands; it comes an hour later by the corrected clock."""
     clock = MovedClock()
 
     async def main() -> None:

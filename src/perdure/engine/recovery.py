@@ -17,7 +17,7 @@ from perdure.engine.outages import Outages
 from perdure.engine.settings import Settings
 from perdure.engine.worker import Worker
 from perdure.errors import StoreError
-from perdure.store.base import CLAIMABLE, Loaded, Store
+from perdure.store.base import CLAIMABLE, Loaded, RunRow, Store
 
 logger = logging.getLogger("perdure.recovery")
 
@@ -155,8 +155,11 @@ class Recovery:
         unknown = self._worker.unknown_workflows()
         rows = await self._store.claim(self._worker.id, at, min(room, limits.CLAIM_BATCH_MAX), suspects_max, unknown)
         if rows:
-            await self._admit_all(await self._store.load([row.key for row in rows]))
+            await self._load_claimed(rows)
         return bool(rows)
+
+    async def _load_claimed(self, rows: Sequence[RunRow]) -> None:
+        await self._admit_all(await self._store.load([row.key for row in rows]))
 
     async def _admit_all(self, loaded: Sequence[Loaded]) -> None:
         """Replay from a plain callback: a run's code must not run inside a task of the host loop (see kernel.loop)."""

@@ -88,9 +88,9 @@ class Lane:
 
     def drop(self) -> None:
         """Forget a connection that cannot be trusted."""
-        if self.session is not None:
-            self.session.close()
-            self.session = None
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
 
     # -- on the thread -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from perdure.errors import SchemaTooNew, StoreUnusable
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.session import Session, use_wal
+from perdure.store.sqlite.session import Session, sync_what_others_wrote, use_wal
 
 #: "prdu" as a big-endian number; set by the first migration.
 APPLICATION_ID: Final = int.from_bytes(b"prdu", "big")
@@ -35,6 +35,7 @@ def migrate(session: Session, path: str) -> None:
     finally:
         session.execute(SQL["rollback"])
     use_wal(session)
+    sync_what_others_wrote(session)
     if version < _newest():
         _upgrade(session, path)
 

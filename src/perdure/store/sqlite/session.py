@@ -71,32 +71,45 @@ class Session:
 
     def close(self) -> None:
         """Close for good. Never raises: it is called when the connection is already in trouble, too."""
+        path = ""
         try:
+            path = self.connection.filename  # a closed connection does not tell it any more
             self.connection.close(True)
+        except apsw.ConnectionClosedError:
+            pass
         except apsw.Error as error:
-            log.warning("closing %s: %s", self.connection.filename, error)
+            log.warning("closing %s: %s", path, error)
 
 
-def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS) -> Session:
-    """Open an existing file."""
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | None = None) -> Session:
+    """Open an existing file, through SQLite's own VFS or one that was registered under a name."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     connection.set_busy_timeout(int(busy_seconds * 1000))
     return Session(connection)
 
 
-def connect_reader(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS) -> Session:
+def connect_reader(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | None = None) -> Session:
     """Open an existing file for reading. Not SQLITE_OPEN_READONLY: WAL readers write to the -shm file."""
-    session = connect(path, busy_seconds)
+    session = connect(path, busy_seconds, vfs)
     session.execute(SQL["refuse_writes"])
     return session
 
 
-def connect_writer(path: str, durability: str) -> Session:
+def connect_writer(path: str, durability: str, vfs: str | None = None) -> Session:
     """Open an existing file for writing, with the promised durability."""
-    session = connect(path)
+    session = connect(path, vfs=vfs)
     session.execute(SQL["sync_full" if durability == "full" else "sync_normal"])
     session.execute(SQL["limit_wal"])
     return session
+
+
+def sync_what_others_wrote(session: Session) -> None:
+    """Make durable what is in the WAL already, before anybody is told of it.
+
+    A process that is killed between its last write and its sync leaves a change that every later reader sees, and
+    that a power cut may still take away. Checkpointing syncs the WAL first (tests/io_faults/test_power_cuts.py).
+    """
+    session.rows(SQL["checkpoint"])
 
 
 def use_wal(session: Session) -> None:
@@ -219,4 +232,6 @@ def _free_bytes(path: str) -> int:
 
 def breaks_connection(error: BaseException) -> bool:
     """After an I/O error nothing the connection remembers can be trusted (FAULTS B6)."""
-    return isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError))
+    return isinstance(
+        error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.ConnectionClosedError)
+    )

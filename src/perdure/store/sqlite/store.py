@@ -58,6 +58,7 @@ from perdure.store.sqlite.session import (
     connect_writer,
     log,
     prepare_file,
+    sync_what_others_wrote,
 )
 from perdure.store.sqlite.turns import commit_turns
 from perdure.store.sqlite.watch import Watch
@@ -76,9 +77,18 @@ _SMALL_COMMIT_RECORDS: Final = 24
 
 
 class SQLiteStore:
-    """Runs in one file. `durability="full"` survives a power cut, `"relaxed"` the death of the process."""
+    """Runs in one file. `durability="full"` survives a power cut, `"relaxed"` the death of the process.
 
-    def __init__(self, path: str | os.PathLike[str], durability: Literal["full", "relaxed"] = "full") -> None:
+    `vfs` names a registered SQLite VFS to go through in place of the system's own: one that breaks, in tests.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        durability: Literal["full", "relaxed"] = "full",
+        *,
+        vfs: str | None = None,
+    ) -> None:
         text = os.fspath(path)
         if not text.strip():
             raise StoreUnusable("the path of the SQLite file is empty. Name a file, such as 'perdure.db'.")
@@ -89,6 +99,7 @@ class SQLiteStore:
         # Once: every process must derive the names of -wal, -shm and lock files from the same real path.
         self.path: Final = os.path.realpath(text)
         self.durability: Final = durability
+        self._vfs = vfs
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._locks: dict[str, liveness.WorkerLock] = {}
@@ -105,8 +116,8 @@ class SQLiteStore:
             return
         session = await asyncio.to_thread(self._prepare)
         self._pid = os.getpid()
-        self._writer = Writer(self.path, lambda: connect_writer(self.path, self.durability))
-        self._reader = Reader(self.path, lambda: connect_reader(self.path))
+        self._writer = Writer(self.path, self._reconnect)
+        self._reader = Reader(self.path, lambda: connect_reader(self.path, vfs=self._vfs))
         self._writer.adopt(session)
         self._writer.start()
         self._reader.start()
@@ -118,13 +129,22 @@ class SQLiteStore:
         prepare_file(self.path)
         session: Session | None = None
         try:
-            session = connect_writer(self.path, self.durability)
+            session = connect_writer(self.path, self.durability, self._vfs)
             migrate(session, self.path)
         except BaseException as error:
             if session is not None:
                 session.close()
             if isinstance(error, apsw.Error):
                 raise cannot_open(self.path, error) from error
+            raise
+        return session
+
+    def _reconnect(self) -> Session:
+        session = connect_writer(self.path, self.durability, self._vfs)
+        try:
+            sync_what_others_wrote(session)
+        except BaseException:
+            session.close()
             raise
         return session
 
@@ -318,7 +338,7 @@ class SQLiteStore:
         writer = self._writer
         self._open(writer)
         watch = Watch(
-            connect_reader(self.path, busy_seconds=0),
+            connect_reader(self.path, busy_seconds=0, vfs=self._vfs),
             callback,
             own_commits=lambda: 0 if writer is None else writer.transactions,
             ask_writer=lambda: self._write(changes.data_version),

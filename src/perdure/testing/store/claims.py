@@ -9,7 +9,7 @@ from perdure.testing.store.kit import World, accept, create, event, row_of, step
 
 
 def check_ten_claimers_get_ten_different_runs(world: World) -> None:
-    """C1, W1: 10 claimers on two stores, 10 runs, many rounds: every run is claimed exactly once a round."""
+    """FAULTS C1, CONFORMANCE W1: 10 claimers on two stores, 10 runs, many rounds: each run is claimed once a round."""
     rounds = 30
 
     async def check(store: Store) -> None:
@@ -29,7 +29,7 @@ def check_ten_claimers_get_ten_different_runs(world: World) -> None:
 
 
 def check_none_only_if_there_is_none(world: World) -> None:
-    """C2: a claimer that competes for the first candidate still gets another one."""
+    """FAULTS C2: a claimer that competes for the first candidate still gets another one."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
@@ -43,7 +43,7 @@ def check_none_only_if_there_is_none(world: World) -> None:
 
 
 def check_due_runs_come_oldest_first(world: World) -> None:
-    """C13: a run is due when its time has come and nobody owns it. O2: new runs are due whatever the clock says now."""
+    """FAULTS O2: a run is due when its time has come and nobody owns it; new ones are due whatever the clock says."""
 
     async def check(store: Store) -> None:
         for number, ready_at in enumerate([30, 10, 20, 99]):
@@ -58,7 +58,7 @@ def check_due_runs_come_oldest_first(world: World) -> None:
 
 
 def check_the_dead_workers_runs_are_claimable_again(world: World) -> None:
-    """A3, W1: running ones at once, waiting ones when they are due or have something to read."""
+    """FAULTS A3, CONFORMANCE W1: running ones at once, waiting ones when they are due or have something to read."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
@@ -82,7 +82,7 @@ def check_the_dead_workers_runs_are_claimable_again(world: World) -> None:
 
 
 def check_a_late_turn_is_accepted_only_if_nobody_took_over(world: World) -> None:
-    """C3, C5: the epoch decides, not who is believed dead."""
+    """FAULTS C3, C5: the epoch decides, not who is believed dead."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a", owner="ghost")

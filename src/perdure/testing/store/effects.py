@@ -23,7 +23,7 @@ from perdure.testing.store.kit import (
 
 
 def check_a_send_arrives_with_the_record_of_it(world: World) -> None:
-    """A13, E9: the item is in the target's inbox, and the delivery names the owner to tell."""
+    """FAULTS A13, CONFORMANCE E9: the item is in the target's inbox, and the delivery names the owner to tell."""
 
     async def check(store: Store) -> None:
         key, target = await create(store, "a"), await create(store, "b", owner="w2")
@@ -38,7 +38,7 @@ def check_a_send_arrives_with_the_record_of_it(world: World) -> None:
 
 
 def check_refused_sends_are_recorded_as_such(world: World) -> None:
-    """F9: unknown, ended and full targets each have their own record, and the turn goes through."""
+    """FAULTS F9: unknown, ended and full targets each have their own record, and the turn goes through."""
 
     async def check(store: Store) -> None:
         key, ended, full = await create(store, "a"), await create(store, "ended"), await create(store, "full")
@@ -88,7 +88,7 @@ def check_a_cancel_is_sent_once(world: World) -> None:
 
 
 def check_a_child_is_created_with_the_record_of_it(world: World) -> None:
-    """A13: owned children start running at epoch 1, others wait for a claim; both know their parent."""
+    """FAULTS A13: owned children start running at epoch 1, others wait for a claim; both know their parent."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -154,7 +154,7 @@ def check_a_taken_child_id_is_a_conflict(world: World) -> None:
 
 
 def check_the_parent_hears_in_the_turn_that_ends_the_child(world: World) -> None:
-    """A14: one change; an unowned parent becomes claimable; an ended parent is not told."""
+    """FAULTS A14: one change; an unowned parent becomes claimable; an ended parent is not told."""
 
     async def check(store: Store) -> None:
         key = await create(store, "parent")

@@ -76,7 +76,7 @@ def check_a_run_goes_through(world: World) -> None:
 
 
 def check_two_engines_share_it(world: World) -> None:
-    """W6, O10: what one does the other sees, and no step runs twice."""
+    """CONFORMANCE W6, FAULTS O10: what one does the other sees, and no step runs twice."""
 
     async def check(store: Store) -> None:
         parent, ran = _definitions()
@@ -136,7 +136,7 @@ async def _die_at(world: World, limit: int, before: bool, act: Callable[[Engine]
 
 @cases([(name, after) for name in ("create", "commit", "claim", "load", "release", "news") for after in (False, True)])
 def check_an_engine_outlasts_a_fault(world: World, name: str, after: bool) -> None:
-    """W2, B1, B2: one call in the life of a run is not answered, before or after it happened; nothing is lost."""
+    """CONFORMANCE W2, FAULTS B1, B2: a call is not answered, before or after it happened; nothing is lost."""
 
     async def check(store: Store) -> None:
         for number in (1, 2, 3):

@@ -98,7 +98,7 @@ BYTES = [
 
 @cases([(place, name) for place in BYTES for name in PAYLOADS])
 def check_bytes_come_back_exactly(world: World, place: Place, name: str) -> None:
-    """E2 to E8, E17: a store keeps bytes and judges nothing."""
+    """FAULTS E2 to E8, E17: a store keeps bytes and judges nothing."""
 
     async def check(store: Store) -> None:
         assert await place.store_and_read(store, PAYLOADS[name]) == PAYLOADS[name]
@@ -193,7 +193,7 @@ PLACES = [
 
 @cases([(place, name) for place in PLACES for name in TEXTS])
 def check_texts_mean_themselves(world: World, place: Place, name: str) -> None:
-    """E19, S2, F12: byte for byte, nothing normalised, nothing taken for syntax."""
+    """FAULTS E19, S2, F12: byte for byte, nothing normalised, nothing taken for syntax."""
 
     async def check(store: Store) -> None:
         assert await place.store_and_read(store, TEXTS[name]) == TEXTS[name]
@@ -202,7 +202,7 @@ def check_texts_mean_themselves(world: World, place: Place, name: str) -> None:
 
 
 def check_composed_and_decomposed_ids_are_two_runs(world: World) -> None:
-    """E19: exact identity."""
+    """FAULTS E19: exact identity."""
 
     async def check(store: Store) -> None:
         first, second = await create(store, "\u00e9"), await create(store, "e\u0301")
@@ -215,7 +215,7 @@ def check_composed_and_decomposed_ids_are_two_runs(world: World) -> None:
 
 @cases([0, 1, 2**31, 2**53 + 1, NEVER])
 def check_numbers_come_back_exactly(world: World, number: int) -> None:
-    """E5: times are integers of 64 bits; nothing goes through a float."""
+    """FAULTS E5: times are integers of 64 bits; nothing goes through a float."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a", at=number)

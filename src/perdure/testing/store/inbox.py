@@ -28,7 +28,7 @@ def check_items_keep_their_order(world: World) -> None:
 
 
 def check_the_same_key_twice_is_one_item(world: World) -> None:
-    """A15, E3: also after the first one was read, and after the run ended: a repeated call must succeed."""
+    """FAULTS A15, CONFORMANCE E3: also after the first one was read and after the run ended: repeating succeeds."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -66,7 +66,7 @@ def check_one_too_many_is_refused_and_not_dropped(world: World) -> None:
 
 
 def check_unknown_and_ended_runs_take_nothing(world: World) -> None:
-    """F9, F11: each with its own error; a second cancel and a cancel of an ended run change nothing."""
+    """FAULTS F9, F11: each with its own error; a second cancel and a cancel of an ended run change nothing."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -91,7 +91,7 @@ def check_unknown_and_ended_runs_take_nothing(world: World) -> None:
 
 
 def check_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> None:
-    """C15, E1: in either order, never silently dropped."""
+    """FAULTS C15, CONFORMANCE E1: in either order, never silently dropped."""
 
     async def check(store: Store) -> None:
         for number in range(20):
@@ -111,7 +111,7 @@ def check_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> N
 
 
 def check_cancel_and_completion_agree_on_the_end(world: World) -> None:
-    """C16: whoever comes first, there is one terminal status and it stays."""
+    """FAULTS C16: whoever comes first, there is one terminal status and it stays."""
 
     async def check(store: Store) -> None:
         for number in range(20):

@@ -9,7 +9,7 @@ from perdure.testing.store.kit import World, accept, create, event, everything, 
 
 
 def check_an_empty_store_says_so(world: World) -> None:
-    """E17: nothing is an answer."""
+    """FAULTS E17: nothing is an answer."""
 
     async def check(store: Store) -> None:
         assert await store.get("a") is None
@@ -61,7 +61,7 @@ def check_opening_again_changes_nothing(world: World) -> None:
 
 
 def check_closing_twice_is_fine(world: World) -> None:
-    """F15."""
+    """FAULTS F15."""
 
     async def check(store: Store) -> None:
         await create(store, "a")
@@ -119,7 +119,7 @@ def check_keys_are_never_used_again(world: World) -> None:
 
 
 def old_data_is_understood(world: World) -> None:
-    """O9, V5: data of an earlier release is migrated once, and its runs go on."""
+    """CONFORMANCE V5: data of an earlier release is migrated once, and its runs go on."""
 
     async def check(store: Store) -> None:
         others = await asyncio.gather(*(world.connect() for _ in range(4)))

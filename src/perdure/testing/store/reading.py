@@ -80,7 +80,7 @@ def check_pages_hold_still_while_runs_change(world: World) -> None:
 
 @cases(HOSTILE)
 def check_hostile_ids_are_only_text(world: World, run_id: str) -> None:
-    """S2, E19, F12: quotes, wildcards and odd characters mean themselves; nothing is normalised."""
+    """FAULTS S2, E19, F12: quotes, wildcards and odd characters mean themselves; nothing is normalised."""
 
     async def check(store: Store) -> None:
         await create(store, run_id)
@@ -94,7 +94,7 @@ def check_hostile_ids_are_only_text(world: World, run_id: str) -> None:
 
 
 def check_prefixes_at_the_end_of_unicode(world: World) -> None:
-    """F12: a prefix whose last character has no successor still finds its runs."""
+    """FAULTS F12: a prefix whose last character has no successor still finds its runs."""
 
     async def check(store: Store) -> None:
         names = ["\U0010ffff", "\U0010ffff\U0010ffff", "a\U0010ffff", "a\ud7ffb", "b"]
@@ -109,7 +109,7 @@ def check_prefixes_at_the_end_of_unicode(world: World) -> None:
 
 
 def check_bytes_come_back_as_they_went(world: World) -> None:
-    """E4, E17, B10: NUL, empty, not UTF-8, of a kind nobody knows: a store keeps bytes and judges nothing."""
+    """FAULTS E4, E17, B10: NUL, empty, not UTF-8, of a kind nobody knows: a store keeps bytes and judges nothing."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")

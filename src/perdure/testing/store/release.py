@@ -29,7 +29,7 @@ def check_a_released_run_sleeps_until_it_is_due(world: World) -> None:
 
 
 def check_only_the_owner_releases(world: World) -> None:
-    """C3: a zombie's release does not take the run from its successor."""
+    """FAULTS C3: a zombie's release does not take the run from its successor."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -41,7 +41,7 @@ def check_only_the_owner_releases(world: World) -> None:
 
 
 def check_an_unseen_item_makes_it_due_at_once(world: World) -> None:
-    """C14, E1: an event that came after the worker's last look is not slept over; a seen one is."""
+    """FAULTS C14, CONFORMANCE E1: an event that came after the worker's last look is not slept over; a seen one is."""
 
     async def check(store: Store) -> None:
         first, second = await create(store, "a"), await create(store, "b")
@@ -62,7 +62,7 @@ def check_an_unseen_item_makes_it_due_at_once(world: World) -> None:
 
 
 def check_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
-    """C14: the other order of the same race. O2: due at once, also if the clock is set back afterwards."""
+    """FAULTS C14, O2: the other order of the same race; due at once, also if the clock is set back afterwards."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -77,7 +77,7 @@ def check_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
 
 
 def check_release_and_append_in_a_race_always_leave_it_due(world: World) -> None:
-    """C14: two stores on the same data, both orders, no lost wake-up."""
+    """FAULTS C14: two stores on the same data, both orders, no lost wake-up."""
 
     async def check(store: Store) -> None:
         other = await world.connect()

@@ -299,13 +299,13 @@ def _compare(world: World, case: CallCase, after: bool) -> None:
 
 @cases([(case,) for case in CALLS])
 def check_raised_but_committed(world: World, case: CallCase) -> None:
-    """W2, B2: repeated after it happened, the call changes nothing more and answers as well."""
+    """CONFORMANCE W2, FAULTS B2: repeated after it happened, the call changes nothing more and answers as well."""
     _compare(world, case, after=True)
 
 
 @cases([(case,) for case in CALLS])
 def check_raised_and_did_nothing(world: World, case: CallCase) -> None:
-    """W2, B1: repeated after it did not happen, the call does what it should have done."""
+    """CONFORMANCE W2, FAULTS B1: repeated after it did not happen, the call does what it should have done."""
     _compare(world, case, after=False)
 
 

@@ -63,7 +63,7 @@ def check_a_turn_changes_everything_it_names(world: World) -> None:
 
 
 def check_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
-    """W1, C3: whoever lost the run to another claim changes nothing."""
+    """CONFORMANCE W1, FAULTS C3: whoever lost the run to another claim changes nothing."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -80,7 +80,7 @@ def check_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
 
 
 def check_a_turn_at_the_wrong_place_is_refused(world: World) -> None:
-    """W1, B11: a journal never gets a gap, a duplicate or a record of another generation."""
+    """CONFORMANCE W1, FAULTS B11: a journal never gets a gap, a duplicate or a record of another generation."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -100,7 +100,7 @@ def check_a_turn_at_the_wrong_place_is_refused(world: World) -> None:
 
 
 def check_terminal_is_absorbing(world: World) -> None:
-    """Law 7, C16: after the end nothing is accepted, whatever its epoch."""
+    """Law 7, FAULTS C16: after the end nothing is accepted, whatever its epoch."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -131,7 +131,7 @@ def check_one_refusal_does_not_touch_the_others(world: World) -> None:
 
 
 def check_a_lost_answer_can_be_asked_for_again(world: World) -> None:
-    """W2, B2: the same turn once more is answered like the first time and doubles nothing."""
+    """CONFORMANCE W2, FAULTS B2: the same turn once more is answered like the first time and doubles nothing."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -199,7 +199,7 @@ def check_progress_clears_the_crash_count(world: World) -> None:
 
 
 def check_continue_as_is_one_change(world: World) -> None:
-    """A17, C6: the old generation ends and the new one begins together; inbox, owner and epoch stay."""
+    """FAULTS A17, CONFORMANCE C6: one generation ends as the next one begins; inbox, owner and epoch stay."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -223,7 +223,7 @@ def check_continue_as_is_one_change(world: World) -> None:
 
 
 def check_start_with_its_first_turn_is_one_change(world: World) -> None:
-    """A2: a run may be created, run and finished in one call; the same call again finds it."""
+    """FAULTS A2: a run may be created, run and finished in one call; the same call again finds it."""
 
     async def check(store: Store) -> None:
         entries: list[Any] = [step_row(2), spawn(3, new_run("child", owner=None)), *finishing(0, 4).entries]
