@@ -34,6 +34,10 @@ class ModuleShim(ModuleType):
         return getattr(self.__dict__["__perdure_real__"], name)
 
 
+#: Where a stand-in keeps the function it stands for.
+REAL = "__perdure_real__"
+
+
 def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         run = running_run()
@@ -41,6 +45,8 @@ def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..
 
     call.__name__ = getattr(real, "__name__", "shim")
     call.__doc__ = real.__doc__
+    call.__dict__[REAL] = real
+    call.__dict__["__perdure_inside__"] = inside
     return call
 
 
@@ -186,6 +192,11 @@ for _module, _functions in _shimmed:
         _original = getattr(_module, _name)
         _originals.append(_original)
         _replacements[id(_original)] = _shim
+
+
+def is_forbidden(shim: Any) -> bool:
+    """Whether a stand-in only refuses, so that auto mode has to record what it stands for."""
+    return shim.__dict__.get("__perdure_inside__") is _no_secrets
 
 
 def stand_in(real: Any) -> Any | None:
