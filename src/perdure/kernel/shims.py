@@ -36,6 +36,8 @@ class ModuleShim(ModuleType):
 
 #: Where a stand-in keeps the function it stands for.
 REAL = "__perdure_real__"
+#: Where a function that only watches another one keeps that.
+WATCHED = "__perdure_watched__"
 
 
 def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:

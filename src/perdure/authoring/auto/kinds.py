@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -64,6 +65,9 @@ def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
         if isinstance(owner, type(os.environ)):
             return Kind.READ if callee.__name__ in ("get", "copy", "items", "keys", "values") else Kind.RECORDED
         return _module_kind(owner.__module__ if isinstance(owner, type) else type(owner).__module__)
+    inner = callee.func if isinstance(callee, functools.partial) else getattr(callee, "__wrapped__", None)
+    if inner is not None:  # a partial, or a function with a cache around it: what counts is what it calls
+        return kind_of(inner, file, lines)
     return _module_kind(type(callee).__module__)
 
 

@@ -27,7 +27,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.errors import BadDefinition, Critical, LostChange, NotRewritable, NotStorable
 from perdure.kernel import verbs
 from perdure.kernel.codec import codec_for, why_not_storable
-from perdure.kernel.shims import REAL
+from perdure.kernel.shims import REAL, WATCHED
 from perdure.kernel.sites import caller_site
 
 _ANY = codec_for(Any)
@@ -54,19 +54,21 @@ class AutoRuntime:
 
     async def value(self, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
         """The result of a call, recorded if it does anything. What is async is returned to be awaited."""
-        function = callee.function if isinstance(callee, Chosen) else callee
-        if isinstance(function, (Step, Workflow)):
+        function = _meant(callee)
+        own = isinstance(function, (Step, Workflow))
+        kind = Kind.DURABLE if own else kind_of(function, self._file, self._lines)
+        if self._plain and (own or kind is not Kind.DURABLE):  # what gather, race and continue_as get is not awaited
+            args = tuple([await _settle(argument) for argument in args])
+            kwargs = {name: await _settle(argument) for name, argument in kwargs.items()}
+        if kind is Kind.DURABLE:
             return callee(*args, **kwargs)
         if _is_sleep(function):
             return await verbs.sleep(*args, **kwargs)
-        kind = kind_of(function, self._file, self._lines)
-        if kind is Kind.DURABLE:
-            return callee(*args, **kwargs)
-        if self._plain:
-            args = tuple([await _settle(argument) for argument in args])
-            kwargs = {name: await _settle(argument) for name, argument in kwargs.items()}
         if kind is Kind.INLINE:
-            return callee(*args, **kwargs)
+            given = self._given(function, args, kwargs)
+            if given is None:
+                return callee(*args, **kwargs)
+            return await self._block_step(lambda: callee(*args, **kwargs), _step_name(given), Any)
         real = getattr(function, REAL, function)
         if kind is Kind.READ:
             return self._read(name_of(real), lambda: real(*args, **kwargs))
@@ -79,7 +81,7 @@ class AutoRuntime:
 
     def later(self, callee: Any) -> Any:
         """What to call instead, inside an expression that makes several things to be awaited."""
-        function = callee.function if isinstance(callee, Chosen) else callee
+        function = _meant(callee)
         if isinstance(function, (Step, Workflow)) or self._kind(function) in (Kind.INLINE, Kind.DURABLE):
             return callee
         if not is_async(function):
@@ -99,12 +101,14 @@ class AutoRuntime:
         kind: str,
     ) -> Any:
         """An expression that calls functions again and again: one record for all of it, if they do anything."""
-        functions = [one.function if isinstance(one, Chosen) else one for one in called()]
+        functions = [_meant(one) for one in called()]
         kinds = [self._kind(one) for one in functions]
-        if any(isinstance(one, (Step, Workflow)) or is_async(one) for one in functions) or Kind.DURABLE in kinds:
+        doing = [one for one, kind in zip(functions, kinds, strict=True) if kind in (Kind.RECORDED, Kind.READ)]
+        if Kind.DURABLE in kinds or any(is_async(one) for one in functions):
+            for one in doing:
+                self.later(one)  # refuses what cannot be awaited, before anything is made that would have to be
             made = later()
             return await _settle_each(made) if self._plain else made
-        doing = [one for one, kind in zip(functions, kinds, strict=True) if kind in (Kind.RECORDED, Kind.READ)]
         if not doing and not unknown:
             return whole()
         name = name_of(getattr(doing[0], REAL, doing[0])) if doing else "call"
@@ -125,6 +129,21 @@ class AutoRuntime:
 
     def _kind(self, function: Any) -> Kind:
         return Kind.DURABLE if isinstance(function, (Step, Workflow)) else kind_of(function, self._file, self._lines)
+
+    def _given(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function that does something, given to a library's function which will call it: `reduce(merge, pages)`."""
+        if isinstance(function, type) or self._is_own(function):
+            return None
+        for one in (*args, *kwargs.values()):
+            if type(one) not in _SCALARS and callable(one) and not isinstance(one, type):
+                kind = self._kind(one)
+                if kind is Kind.RECORDED:
+                    return one
+        return None
+
+    def _is_own(self, function: Any) -> bool:
+        code = getattr(function, "__code__", None)
+        return code is not None and code.co_filename == self._file
 
     def _step(self, function: Any, settings: StepOptions | None) -> Step[..., Any]:
         if settings is None and isinstance(function, FunctionType):
@@ -179,6 +198,12 @@ class AutoRuntime:
     def _refuse(self, what: str, instead: str) -> Never:
         place = caller_site(2) or os.path.basename(self._file)
         raise NotRewritable(f"auto workflow {self._workflow!r} {what} ({place}). {instead}")
+
+
+def _meant(callee: Any) -> Any:
+    """What is called in the end: without the options around it, and without a watch that tests put there."""
+    function = callee.function if isinstance(callee, Chosen) else callee
+    return function.__dict__.get(WATCHED, function) if isinstance(function, FunctionType) else function
 
 
 def _is_sleep(function: Any) -> bool:
