@@ -409,7 +409,13 @@ def returned_dataclasses():
 @case()
 def formatted_strings_subscripts_and_slices():
     items = [0, 1, 2, 3]
-    return [f"{get(1)}-{double(2):03}", items[get(1)], items[get(1) : get(3)], {get("k"): get("v")}, (get(1), *get([2]))]
+    return [
+        f"{get(1)}-{double(2):03}",
+        items[get(1)],
+        items[get(1) : get(3)],
+        {get("k"): get("v")},
+        (get(1), *get([2])),
+    ]
 
 
 # -- comprehensions: one record -----------------------------------------------------------------------------------------
@@ -432,7 +438,11 @@ def pure_comprehensions():
 
 @case()
 def generators_that_stop_early():
-    return [any(get(n) > 1 for n in range(9)), sum(double(n) for n in range(3)), next(n for n in range(9) if get(n) > 2)]
+    return [
+        any(get(n) > 1 for n in range(9)),
+        sum(double(n) for n in range(3)),
+        next(n for n in range(9) if get(n) > 2),
+    ]
 
 
 @case()

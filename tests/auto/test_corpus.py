@@ -54,7 +54,9 @@ def test_the_corpus_is_large() -> None:
     assert len(PLAIN) >= 50
 
 
-@pytest.mark.parametrize("name", ["over_a_set", "comprehensions", "caught", "match_statement", "gathered", "with_steps"])
+@pytest.mark.parametrize(
+    "name", ["over_a_set", "comprehensions", "caught", "match_statement", "gathered", "with_steps"]
+)
 def test_on_every_store(name: str, lives: Lives) -> None:
     """CONFORMANCE A1: killed at every record, on memory and SQLite."""
     args = PLAIN[name][1] if name in PLAIN else ()

@@ -269,5 +269,3 @@ def test_the_line_of_a_refusal_at_run_time_is_the_users() -> None:
         assert f"{Path(__file__).name}:{line}" in str(caught.value)
 
     run_async(main())
-
-

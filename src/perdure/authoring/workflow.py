@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Generator
 from types import CodeType
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from perdure.authoring.globals import with_stand_ins
 from perdure.authoring.choices import AutoOptions, auto_settings
+from perdure.authoring.globals import with_stand_ins
 from perdure.authoring.inspect import Shape, caller_locals, name_of
 from perdure.authoring.options import StepOptions
 from perdure.authoring.registry import check_name, registry

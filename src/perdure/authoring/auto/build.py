@@ -1,7 +1,6 @@
 """From the rewritten tree to a function that stands in for the original: same file, lines, closure and defaults."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -18,6 +17,7 @@ from perdure.errors import NotRewritable
 
 _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _AROUND = "auto.around"
+_INNER = "auto.function"
 
 
 def made_durable(function: FunctionType, settings: StepOptions, local: dict[str, Any] | None) -> FunctionType:
@@ -54,6 +54,7 @@ def made_durable(function: FunctionType, settings: StepOptions, local: dict[str,
 def _compiled(body: ast.AsyncFunctionDef, original: CodeType) -> CodeType:
     """Compiled inside a function whose parameters are what the original closes over."""
     _without_defaults(body)
+    body.name = _INNER  # under its own name it would hide the global or the variable that recursion means
     parameters = [ast.arg(name) for name in (RUNTIME, *original.co_freevars)]
     around = ast.FunctionDef(
         name=_AROUND,
@@ -67,8 +68,9 @@ def _compiled(body: ast.AsyncFunctionDef, original: CodeType) -> CodeType:
     compiled = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
     for constant in compiled.co_consts:
         if isinstance(constant, CodeType) and constant.co_name == _AROUND:
-            inner = next(c for c in constant.co_consts if isinstance(c, CodeType) and c.co_name == body.name)
-            return _renamed(inner, f"{_AROUND}.<locals>.{body.name}", original.co_qualname)
+            inner = next(c for c in constant.co_consts if isinstance(c, CodeType) and c.co_name == _INNER)
+            inner = inner.replace(co_name=original.co_name)
+            return _renamed(inner, f"{_AROUND}.<locals>.{_INNER}", original.co_qualname)
     raise AssertionError("the function that was compiled is in the code")
 
 

@@ -39,9 +39,7 @@ _UNORDERED = (set, frozenset)
 class AutoRuntime:
     """One per auto workflow; knows no run, only where the workflow is written and how its calls are retried."""
 
-    def __init__(
-        self, workflow: str, file: str, lines: tuple[int, int], settings: StepOptions, *, plain: bool
-    ) -> None:
+    def __init__(self, workflow: str, file: str, lines: tuple[int, int], settings: StepOptions, *, plain: bool) -> None:
         self._workflow = workflow
         self._file = file
         self._lines = lines

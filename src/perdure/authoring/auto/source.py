@@ -32,7 +32,8 @@ def source_of(function: FunctionType) -> Source:
     """Raises `NotRewritable` if the text of the function cannot be found, or is not this function's."""
     code = function.__code__
     file = inspect.getsourcefile(function) or code.co_filename
-    lines = linecache.getlines(file, function.__globals__)
+    # Newer Pythons find the text of `python -c` under "<string>", whatever other text was compiled under that name.
+    lines = [] if file == "<string>" else linecache.getlines(file, function.__globals__)
     if not lines:
         raise NotRewritable(
             f"auto mode needs the source of {function.__qualname__!r}, and {code.co_filename!r} cannot be read. "

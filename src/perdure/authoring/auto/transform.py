@@ -216,7 +216,9 @@ class _Later(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        where = CALLERS.get(node.func.id) if isinstance(node.func, ast.Name) and self._names.is_pure(node.func) else None
+        where = (
+            CALLERS.get(node.func.id) if isinstance(node.func, ast.Name) and self._names.is_pure(node.func) else None
+        )
         if where == 0 and node.args and not isinstance(node.args[0], ast.Lambda | ast.Starred):
             node.args[0] = self._later(node.args[0])
         elif not self._names.is_pure(node.func) and not self._names.is_value_method(node.func, self._inner):
