@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def test_every_example_is_tested_and_has_no_step() -> None:
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the examples print, instead of printing it."""
     lines: list[str] = []
 
@@ -71,7 +70,7 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     for life in CASES.values():
         monkeypatch.setattr(example(life.module), "print", say, raising=False)
-    yield lines
+    return lines
 
 
 # Nobody waits for the detached child of `parent` in a rehearsal; in the test with real kills somebody does.

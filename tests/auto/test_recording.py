@@ -169,7 +169,7 @@ def test_what_was_read_is_read_from_the_journal(lives: Lives) -> None:
     run_async(main())
 
 
-# -- options --------------------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------------------------
 
 
 @workflow(auto=True, max_attempts=2, initial_delay=0.001, on_retry=noted)
@@ -188,7 +188,7 @@ def with_options() -> list[str]:
 
 
 def test_retry_options_of_the_workflow_and_of_a_call(effects: Any) -> None:
-    """Issue: options given to the decorator, or to `options(...)` around a call. CONFORMANCE A3: the fallback replays."""
+    """Issue: options given to the decorator, or to `options(...)` around a call. A3: the fallback replays."""
     done.clear()
     retried.clear()
     result = crash_everywhere(with_options(), effects=done, hash_seeds=()).result

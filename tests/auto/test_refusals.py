@@ -172,7 +172,7 @@ def test_options_are_checked_where_they_are_written() -> None:
         options(3, max_attempts=3)  # type: ignore[arg-type]
 
 
-# -- found when it runs: what is called is known only then --------------------------------------------------------------
+# -- found when it runs: what is called is known only then ---------------------------------------------------------
 
 
 def grow(items: list[int]) -> None:

@@ -100,6 +100,7 @@ class Workflow(Generic[P, R]):
         self._shape = Shape(function, f"workflow {self.name!r}")
         #: What a run executes: the function itself, or in auto mode the one that was made from its source.
         self._executed: Callable[..., Any] = function
+        self.is_auto = auto is not None
         if auto is not None:
             from perdure.authoring.auto.build import made_durable  # only for those who use it
 

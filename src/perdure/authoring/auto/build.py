@@ -56,13 +56,13 @@ def _compiled(body: ast.AsyncFunctionDef, original: CodeType) -> CodeType:
     _without_defaults(body)
     body.name = _INNER  # under its own name it would hide the global or the variable that recursion means
     parameters = [ast.arg(name) for name in (RUNTIME, *original.co_freevars)]
-    around = ast.FunctionDef(
+    around: Any = ast.FunctionDef(
         name=_AROUND,
         args=ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[]),
         body=[body],
         decorator_list=[],
-        type_params=[],
     )
+    around.type_params = []  # asked for by Python 3.12
     module = ast.Module([ast.fix_missing_locations(ast.copy_location(around, body))], [])
     flags = original.co_flags & _FUTURES
     compiled = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
@@ -74,7 +74,7 @@ def _compiled(body: ast.AsyncFunctionDef, original: CodeType) -> CodeType:
     raise AssertionError("the function that was compiled is in the code")
 
 
-def _without_defaults(body: ast.AsyncFunctionDef) -> None:
+def _without_defaults(body: Any) -> None:
     """Defaults, annotations and type parameters were evaluated when the original was defined, and are taken over."""
     arguments = body.args
     arguments.defaults = [ast.copy_location(ast.Constant(None), default) for default in arguments.defaults]

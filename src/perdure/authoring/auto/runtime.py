@@ -309,4 +309,5 @@ def _result_of(kind: str, function: Any) -> Any:
         return Any
     if returned is inspect.Signature.empty or why_not_storable(returned) is not None:
         return Any
-    return set[returned] if kind == "set" else list[returned]
+    container: Any = set if kind == "set" else list
+    return container[returned]

@@ -49,20 +49,20 @@ class Rewriter(ast.NodeTransformer):
     def rewrite(self) -> ast.AsyncFunctionDef:
         node = self._source.node
         body = [self.visit(statement) for statement in node.body]
-        values = {field: getattr(node, field) for field in node._fields}
+        values: dict[str, Any] = {field: getattr(node, field) for field in node._fields}
         made = ast.AsyncFunctionDef(**{**values, "body": body, "decorator_list": []})
         return ast.copy_location(made, node)
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
+    def visit_Call(self, node: ast.Call) -> Any:
         if self._repeats_a_function(node):
             return self._block(node)
         if self._is_left_alone(node):
             return self._with_visited_parts(node)
         return self._asked(node, "settled" if self._plain else "value")
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+    def visit_Expr(self, node: ast.Expr) -> Any:
         """A call whose result nobody takes is carried out, also if it makes a coroutine."""
         call = node.value
         if isinstance(call, ast.Call) and not self._repeats_a_function(call) and not self._is_left_alone(call):
