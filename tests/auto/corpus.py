@@ -389,7 +389,7 @@ def methods_of_local_values():
 def pure_builtins_and_modules():
     return [
         len([1]), max(1, 2), sorted([2, 1], key=lambda n: -n), sum(n for n in range(4)), abs(-1), round(2.5), str(1),
-        math.sqrt(4), json.loads("[1]"), re.sub("a", "b", "aa"), list(map(str, [1])), dict(a=1), Decimal("1.5") * 2,
+        math.sqrt(4), json.loads("[1]"), re.sub("a", "b", "aa"), list(map(str, [1])), Decimal("1.5") * 2,
         isinstance(1, int), divmod(7, 2), [*reversed([1, 2])], list(filter(None, [0, 1])), any([0, 1]), min([2, 1]),
     ]  # fmt: skip
 

@@ -206,14 +206,22 @@ async def reads_the_environment() -> Any:
     return os.environ["X"]  # here reads_the_environment
 
 
-@guilty("secrets.token_hex()", "no secret")
-async def draws_a_secret() -> Any:
+def helper_token() -> str:
     return secrets.token_hex()  # here draws_a_secret
 
 
-@guilty("os.urandom()", "no secret")
-async def draws_bytes() -> Any:
+@guilty("secrets.token_hex()", "a step")
+async def draws_a_secret() -> Any:
+    return helper_token()
+
+
+def helper_bytes() -> bytes:
     return os.urandom(4)  # here draws_bytes
+
+
+@guilty("os.urandom()", "a step")
+async def draws_bytes() -> Any:
+    return helper_bytes()
 
 
 @guilty("os.getpid()", "a step")

@@ -60,7 +60,7 @@ async def clock() -> Any:
 
 @innocent
 async def chance() -> Any:
-    return [random.random(), random.choice(NAMES), uuid.uuid4(), random.Random(4).random()]
+    return [random.random(), random.choice(NAMES), uuid.uuid4(), random.Random(4).random(), os.urandom(4)]
 
 
 @innocent

@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 def lint(workflow: Workflow[..., Any]) -> list[Finding]:
     """What is wrong with a workflow, in the order of its source; helpers come after the code that calls them."""
     search = _Search(workflow.name, auto=workflow.is_auto)
-    search.look_at(workflow.function, ())  # type: ignore[arg-type]  # a workflow's function is one
+    search.look_at(workflow.function, ())
     return search.found
 
 

@@ -21,13 +21,12 @@ SHIMMED: Final[dict[str, str]] = {
     "datetime.date.today": _NOW,
     **{f"uuid.{name}": _CHANCE for name in ("uuid1", "uuid4", "uuid6", "uuid7")},
     "random.*": _CHANCE,
+    "os.urandom": _STEP,
+    "secrets.*": _STEP,
 }  # fmt: skip
 
 FORBIDDEN: Final[dict[str, str]] = {
     "time.sleep": "write `await sleep(...)`",
-    "os.urandom": f"{_STEP}: what is drawn in a workflow is no secret",
-    "secrets.*": f"{_STEP}: what is drawn in a workflow is no secret",
-    "random.SystemRandom": f"{_STEP}: what is drawn in a workflow is no secret",
     "builtins.open": _STEP,
     "io.open": _STEP,
     "builtins.input": "wait for a person with `receive(...)`",
@@ -37,10 +36,10 @@ FORBIDDEN: Final[dict[str, str]] = {
     **{
         f"os.{name}": _STEP
         for name in (
-            "open", "read", "write", "remove", "unlink", "rename", "replace", "mkdir", "makedirs", "rmdir", "removedirs",
-            "listdir", "scandir", "walk", "stat", "lstat", "chmod", "chown", "link", "symlink", "truncate", "system",
-            "popen", "fork", "kill", "getcwd", "chdir", "getpid", "getppid", "getlogin", "uname", "cpu_count",
-            "execv", "execve", "execvp", "spawnv", "spawnl",
+            "open", "read", "write", "remove", "unlink", "rename", "replace", "mkdir", "makedirs", "rmdir",
+            "removedirs", "listdir", "scandir", "walk", "stat", "lstat", "chmod", "chown", "link", "symlink",
+            "truncate", "system", "popen", "fork", "kill", "getcwd", "chdir", "getpid", "getppid", "getlogin", "uname",
+            "cpu_count", "execv", "execve", "execvp", "spawnv", "spawnl",
         )
     },
     **{

@@ -86,6 +86,6 @@ def check_annotations(source: Source, function: FunctionType, local: dict[str, A
         if reason is not None:
             raise UnstorableType(
                 f"variable {node.target.id!r} of auto workflow {source.node.name!r} cannot be stored: {reason} "
-                f"({source.place(node)}). Use plain data (dataclass, dict, str, ...), or use it inside a function of its "
-                "own and keep what that returns."
+                f"({source.place(node)}). Use plain data (dataclass, dict, str, ...), or use it inside a function "
+                "of its own and keep what that returns."
             )

@@ -10,7 +10,7 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from perdure.kernel.shims import REAL, is_forbidden
+from perdure.kernel.shims import REAL
 
 
 class Kind(Enum):
@@ -75,9 +75,8 @@ def _function_kind(function: FunctionType, file: str, lines: tuple[int, int]) ->
     code = function.__code__
     if code.co_filename == file and lines[0] <= code.co_firstlineno <= lines[1]:
         return Kind.INLINE
-    real = function.__dict__.get(REAL)
-    if real is not None:
-        return _real_kind(real) if is_forbidden(function) else Kind.INLINE
+    if REAL in function.__dict__:  # a stand-in: seeded, or recorded by itself
+        return Kind.INLINE
     return Kind.INLINE if function in _PURE else _real_kind(function)
 
 

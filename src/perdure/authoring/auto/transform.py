@@ -50,8 +50,11 @@ class Rewriter(ast.NodeTransformer):
         node = self._source.node
         body = [self.visit(statement) for statement in node.body]
         values: dict[str, Any] = {field: getattr(node, field) for field in node._fields}
-        made = ast.AsyncFunctionDef(**{**values, "body": body, "decorator_list": []})
-        return ast.copy_location(made, node)
+        made: Any = ast.AsyncFunctionDef.__new__(ast.AsyncFunctionDef)
+        for field, value in (values | {"body": body, "decorator_list": []}).items():
+            setattr(made, field, value)
+        rewritten: ast.AsyncFunctionDef = ast.copy_location(made, node)
+        return rewritten
 
     # -- calls -------------------------------------------------------------------------------------------------
 
