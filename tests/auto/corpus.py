@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Self
+
+import pydantic
 
 from perdure import Workflow, sleep, step, traverse, workflow
 from perdure.testing import Effects
@@ -33,6 +35,12 @@ class Order:
 
     def doubled(self) -> int:
         return 2 * self.cents
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        done.add(f"parse {text}")
+        name, cents = text.split(":")
+        return cls(name, int(cents))
 
 
 class Color(Enum):
@@ -398,6 +406,17 @@ def pure_builtins_and_modules():
 def classes():
     point = Point(get(1), y=get(2))
     return [point.x, point.y, Order("x", get(3)).cents, Color("red").value, Counter("aab")["a"], Color.BLUE.name]
+
+
+class Price(pydantic.BaseModel):
+    cents: int
+
+
+@case()
+def models_and_other_constructors():
+    price = Price.model_validate({"cents": get(5)})
+    order = Order.parse("a:3")
+    return [price.cents, price.model_copy(update={"cents": 1}).cents, order.cents, dict.fromkeys("a", 1)]
 
 
 @case()

@@ -36,6 +36,9 @@ PURE_MODULES = frozenset({
     "builtins",
 })  # fmt: skip
 
+#: Libraries whose classes hold data.
+_DATA_LIBRARIES = frozenset({"attr", "attrs", "enum", "msgspec", "pydantic"})
+
 #: Functions of other modules that only compute.
 _PURE: frozenset[Any] = frozenset({
     os.fspath, os.path.join, os.path.basename, os.path.dirname, os.path.isabs,
@@ -64,6 +67,8 @@ def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
         owner = callee.__self__
         if isinstance(owner, type(os.environ)):
             return Kind.READ if callee.__name__ in ("get", "copy", "items", "keys", "values") else Kind.RECORDED
+        if callee.__func__.__module__.partition(".")[0] in _DATA_LIBRARIES:
+            return Kind.INLINE  # Model.model_validate(...): another way to make a value
         return _module_kind(owner.__module__ if isinstance(owner, type) else type(owner).__module__)
     inner = callee.func if isinstance(callee, functools.partial) else getattr(callee, "__wrapped__", None)
     if inner is not None:  # a partial, or a function with a cache around it: what counts is what it calls

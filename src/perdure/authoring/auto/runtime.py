@@ -14,8 +14,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from types import FunctionType
-from typing import Any, Never
-from weakref import WeakKeyDictionary
+from typing import Any, Never, Self
 
 from perdure.authoring.auto.kinds import Kind, is_async, kind_of, makes_a_generator
 from perdure.authoring.choices import Chosen
@@ -45,8 +44,8 @@ class AutoRuntime:
         self._lines = lines
         self._settings = settings
         self._plain = plain
-        # By function: a step is made once, and goes when its function does.
-        self._steps: WeakKeyDictionary[Any, Step[..., Any]] = WeakKeyDictionary()
+        #: Made once for each function of a module; one that is made again and again is not kept.
+        self._steps: dict[FunctionType, Step[..., Any]] = {}
 
     # -- what rewritten code asks --------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class AutoRuntime:
         return code is not None and code.co_filename == self._file
 
     def _step(self, function: Any, settings: StepOptions | None) -> Step[..., Any]:
-        if settings is None and isinstance(function, FunctionType):
+        if settings is None and isinstance(function, FunctionType) and "<" not in function.__qualname__:
             step = self._steps.get(function)
             if step is None:
                 step = self._steps[function] = self._made(function, self._settings)
@@ -166,6 +165,9 @@ class AutoRuntime:
             function = _with_signature(function)
         watched = _watched_async(function) if is_async(function) else _watched(function)
         watched.__annotations__ = dict(getattr(function, "__annotations__", {}))
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, type) and watched.__annotations__.get("return") in (Self, "Self"):
+            watched.__annotations__["return"] = owner
         step: Step[..., Any] = Step(watched, name, settings)
         watched.__dict__["__perdure_encode__"] = lambda args, kwargs: step.spec.arguments.encode(args, kwargs)
         return step
