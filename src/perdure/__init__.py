@@ -6,6 +6,7 @@ from perdure.admin.views import HistoryEntry as HistoryEntry
 from perdure.admin.views import PublishedView as PublishedView
 from perdure.admin.views import RunView as RunView
 from perdure.admin.why import Reason as Reason
+from perdure.authoring.choices import options as options
 from perdure.authoring.event import event as event
 from perdure.authoring.options import FailedAttempt as FailedAttempt
 from perdure.authoring.repeat import loop as loop
@@ -37,11 +38,13 @@ from perdure.errors import Forbidden as Forbidden
 from perdure.errors import InboxFull as InboxFull
 from perdure.errors import JoinFailed as JoinFailed
 from perdure.errors import LetterNotFound as LetterNotFound
+from perdure.errors import LostChange as LostChange
 from perdure.errors import MatchFailed as MatchFailed
 from perdure.errors import NameClash as NameClash
 from perdure.errors import NoNextState as NoNextState
 from perdure.errors import NonRetryable as NonRetryable
 from perdure.errors import NoReply as NoReply
+from perdure.errors import NotRewritable as NotRewritable
 from perdure.errors import NotStorable as NotStorable
 from perdure.errors import PerdureError as PerdureError
 from perdure.errors import RaceFailed as RaceFailed

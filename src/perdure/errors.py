@@ -41,7 +41,8 @@
     │   ├── NameClash       P-220   two functions under one name
     │   ├── UnstorableType  P-221   an annotation that can never be stored
     │   ├── BadDefinition   P-222   not a function perdure can run, or options that make no sense
-    │   └── UnknownWorkflow P-223   no workflow of this name and version is registered
+    │   ├── UnknownWorkflow P-223   no workflow of this name and version is registered
+    │   └── NotRewritable   P-224   code that auto mode cannot make durable, with its line and the way out
     ├── BadArgument         P-230   an id, a duration or another argument is not acceptable (also a ValueError)
     ├── StoreError                  about the store as a whole
     │   ├── StoreUnavailable P-301  the store did not answer; the call may be repeated safely
@@ -61,6 +62,7 @@ Control signals of step code (raise them to steer retrying; they are ordinary ex
     NonRetryable    P-120   never retry this step
     RetryAfter      P-121   retry, but not before this delay
     Critical        P-607   never retry: no attempt could help (a NonRetryable)
+    LostChange      P-225   a function that auto mode recorded changed a value of its caller (a NonRetryable)
     Rollback        P-608   undo the saga on purpose; never retried either (a NonRetryable)
 """
 
@@ -267,6 +269,12 @@ class Critical(NonRetryable):
     code = "P-607"
 
 
+class LostChange(NonRetryable):
+    """A function that auto mode recorded changed a value of its caller: a replay, which does not call it, would not."""
+
+    code = "P-225"
+
+
 class Rollback(NonRetryable):
     """Raise this in a saga, or in one of its steps, to have it undone on purpose. It goes on to the caller."""
 
@@ -410,6 +418,12 @@ class UnknownWorkflow(DefinitionError):
     """No workflow of this name (and version) is registered; close names are listed."""
 
     code = "P-223"
+
+
+class NotRewritable(DefinitionError):
+    """Code that auto mode cannot make durable; says where it is and what to write instead."""
+
+    code = "P-224"
 
 
 class BadArgument(PerdureError, ValueError):

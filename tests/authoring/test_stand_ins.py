@@ -16,13 +16,14 @@ from random import choice, randint, shuffle
 from random import random as draw
 from time import monotonic, perf_counter, time_ns
 from time import time as seconds
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
 from kernel.kernel_kit import START, Drive
-from perdure import Forbidden, Invocation, step, workflow
+from perdure import Invocation, step, workflow
+from perdure.kernel.shims import uuid7
 from support.lives import Lives, run_async
 
 REAL_BEFORE = time.time()
@@ -181,24 +182,51 @@ def test_dates_behave_as_dates_in_workflow_code() -> None:
 
 
 @workflow
-async def draws_secrets(how: str) -> str:
-    try:
-        match how:
-            case "os.urandom":
-                return os.urandom(4).hex()
-            case "secrets":
-                return secrets.token_hex(4)
-            case "SystemRandom":
-                return str(random.SystemRandom().random())
-    except Forbidden as error:
-        return str(error)
-    return "?"
+async def draws_secrets() -> list[Any]:
+    drawn = [os.urandom(4), secrets.token_hex(4), secrets.token_bytes(4), secrets.choice(["a", "b", "c"])]
+    drawn += [secrets.randbelow(10**9), secrets.randbits(40), random.SystemRandom().random()]
+    drawn.append(secrets.compare_digest("a", "a"))
+    await in_between(1)
+    return [*drawn, secrets.token_urlsafe(4)]
 
 
-@pytest.mark.parametrize("how", ["os.urandom", "secrets", "SystemRandom"])
-def test_real_chance_in_workflow_code_is_seeded_or_refused(how: str) -> None:
-    """FAULTS D6: a draw that would differ on replay is replaced, or raises naming the replacement."""
-    with Drive(draws_secrets(how)) as drive:
-        first: Any = drive.run.outcome
-        again: Any = drive.rebuilt()[0].outcome
-        assert first == again
+def test_secrets_are_drawn_for_real_and_recorded(lives: Lives) -> None:
+    """FAULTS D6: a draw that would differ on replay is recorded, with the commit of what comes next."""
+
+    async def main() -> None:
+        async def act(engine: Any) -> Any:
+            return await (await engine.start(draws_secrets(), id="run")).result()
+
+        async with lives.fresh().engine() as engine:
+            calm = await act(engine)
+        seen = set()
+        for limit in (1, 9):
+            other = lives.fresh()
+            assert await other.live_until(limit, act)
+            async with other.engine() as engine:
+                before = [(e.location, e.data["value"]) for e in await engine.history("run") if e.kind == "recorded"]
+                result = await engine.result("run")
+                after = [(e.location, e.data["value"]) for e in await engine.history("run") if e.kind == "recorded"]
+            assert after[: len(before)] == before
+            assert {location.partition("#")[0] for location, _ in after} == {
+                "urandom", "token_hex", "token_bytes", "getrandbits", "token_urlsafe",
+            }  # fmt: skip
+            assert dict(after)["token_hex"] == result[1]
+            assert result[7] is True
+            seen.add(result[1])
+        assert len(seen | {calm[1]}) == 3, "they are no function of a seed"
+
+    run_async(main())
+
+
+def test_a_uuid7_sorts_by_the_time_of_the_run() -> None:
+    """The shape of RFC 9562, whatever Python has it."""
+
+    class FakeRun:
+        now = 1_700_000_000_123_456
+        draws = random.Random(1)
+
+    made = uuid7(cast(Any, FakeRun()))
+    assert made.int >> 80 == 1_700_000_000_123
+    assert (made.int >> 76) & 0xF == 7
+    assert made.variant == uuid.RFC_4122

@@ -27,7 +27,7 @@ from perdure.store.items import read_child_item
 Replayer: TypeAlias = Callable[[RunRow, Sequence[Record], bytes], Awaitable[Verdict]]
 
 #: Written beside what the code was doing, never delivered to it.
-_BESIDE = (journal.PatchChosen, journal.Sent, journal.StepRetry)
+_BESIDE = (journal.PatchChosen, journal.Recorded, journal.Sent, journal.StepRetry)
 
 
 async def resume(store: Store, run_id: str, at: int, replay: Replayer) -> bool:

@@ -122,6 +122,11 @@ class Registry:
     def workflow_names(self) -> Mapping[str, list[str]]:
         return {name: sorted(table.keys(), key=version_order) for name, table in self._workflows.items()}
 
+    def definitions(self) -> list[Definition]:
+        """Every version of every workflow, in the order of names and versions."""
+        names = self.workflow_names()
+        return [self._workflows[name][version] for name in sorted(names) for version in names[name]]
+
     def event(self, name: str) -> EventSpec | None:
         return self._events.get(name)
 

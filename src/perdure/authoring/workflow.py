@@ -6,10 +6,12 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from types import CodeType
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from perdure.authoring.choices import AutoOptions, auto_settings
 from perdure.authoring.globals import with_stand_ins
-from perdure.authoring.inspect import Shape, name_of
+from perdure.authoring.inspect import Shape, caller_locals, name_of
+from perdure.authoring.options import StepOptions
 from perdure.authoring.registry import check_name, registry
 from perdure.errors import BadArgument, BadDefinition, NotInWorkflow
 from perdure.kernel import verbs
@@ -82,17 +84,27 @@ class Workflow(Generic[P, R]):
         name: str | None,
         version: str,
         cancel_grace: Duration | None,
+        auto: StepOptions | None = None,
     ) -> None:
         what = f"@workflow function {name_of(function)!r}"
         if inspect.isasyncgenfunction(function):
             raise BadDefinition(f"{what} is an async generator; a workflow returns one value at its end.")
-        if not inspect.isfunction(function) or not inspect.iscoroutinefunction(function):
+        if not inspect.isfunction(function) or (auto is None and not inspect.iscoroutinefunction(function)):
+            if inspect.isfunction(function):
+                what = f"{what} is a plain `def`, which takes `@workflow(auto=True)`; without it, it"
             raise BadDefinition(f"{what} must be an `async def` function; not a method, a partial or another object.")
         self.function = function
         self.name = check_name(name or name_of(function), "a workflow")
         self.version = _check_version(version)
         self._grace = None if cancel_grace is None else positive_seconds_of(cancel_grace, "cancel_grace")
         self._shape = Shape(function, f"workflow {self.name!r}")
+        #: What a run executes: the function itself, or in auto mode the one that was made from its source.
+        self._executed: Callable[..., Any] = function
+        self.is_auto = auto is not None
+        if auto is not None:
+            from perdure.authoring.auto.build import made_durable  # only for those who use it
+
+            self._executed = made_durable(function, auto, caller_locals())
         functools.update_wrapper(self, function, updated=())
         definition: Any = self  # its spec is a cached property, which a protocol's read-only one does not admit
         registry.add_workflow(definition, self._shape.place)
@@ -102,7 +114,7 @@ class Workflow(Generic[P, R]):
         return WorkflowSpec(
             name=self.name,
             version=self.version,
-            function=with_stand_ins(self.function),
+            function=with_stand_ins(self._executed),
             arguments=self._shape.arguments(with_defaults=True),
             result=self._shape.result(),
             cancel_grace=self._grace,
@@ -125,12 +137,30 @@ class WorkflowDecorator(Protocol):
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
 
+class AutoDecorator(Protocol):
+    """What `@workflow(auto=True)` returns: it takes plain functions too."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
 @overload
 def workflow(function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
     *, name: str | None = None, version: str = "1", cancel_grace: Duration | None = None
 ) -> WorkflowDecorator: ...
+@overload
+def workflow(
+    *,
+    auto: Literal[True],
+    name: str | None = None,
+    version: str = "1",
+    cancel_grace: Duration | None = None,
+    **options: Unpack[AutoOptions],
+) -> AutoDecorator: ...
 def workflow(
     function: Callable[..., Any] | None = None,
     /,
@@ -138,18 +168,27 @@ def workflow(
     name: str | None = None,
     version: str = "1",
     cancel_grace: Duration | None = None,
+    auto: bool = False,
+    **options: Any,
 ) -> Any:
     """Make an `async def` function a workflow, registered under its name and version.
 
     Several versions may be registered at once: a run stays with the one it started with until `continue_as`.
+
+    With `auto=True` nothing has to be a step: what the function calls is recorded as if it were one, with the options
+    of a step given here, and a plain `def` will do. See the how-to about auto mode for what is recorded.
 
     >>> @workflow
     ... async def fulfil(order_id: str) -> str:
     ...     return await ship(order_id)
     """
 
+    if options and not auto:
+        raise TypeError(f"a workflow has no option {min(options)!r}: options of steps need auto=True.")
+    settings = auto_settings(options) if auto else None
+
     def decorate(target: Callable[..., Any]) -> Workflow[..., Any]:
-        return Workflow(target, name, version, cancel_grace)
+        return Workflow(target, name, version, cancel_grace, settings)
 
     return decorate if function is None else decorate(function)
 

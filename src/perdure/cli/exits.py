@@ -28,7 +28,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.NOT_FOUND: "no run has this id",
     ExitCode.RUN_ENDED_BADLY: "the awaited run failed, was cancelled or is parked",
     ExitCode.STILL_RUNNING: "the awaited run had not ended when --timeout was over",
-    ExitCode.WOULD_BREAK: "check: at least one open run does not match the code",
+    ExitCode.WOULD_BREAK: "check: at least one open run does not match the code, or --static found something",
     ExitCode.INTERRUPTED: "SIGINT (a worker drains first; a second signal ends it now)",
     ExitCode.TERMINATED: "a second SIGTERM ended a worker before it had drained",
 }

@@ -27,6 +27,7 @@ from perdure.kernel.commands import (
     Fail,
     Log,
     Mark,
+    Note,
     Outcome,
     RunStep,
     SendItem,
@@ -345,6 +346,11 @@ class TurnBuilder:
                 case Mark(location, site):
                     at = max(now, resident.run.now)
                     entries.append(Entry(to_row(Record(seq, at, location, journal.PatchChosen(site)))))
+                    if resident.run.loops is not None:
+                        resident.run.loops.note(seq, location)
+                case Note(location, data, site):
+                    at = max(now, resident.run.now)
+                    entries.append(Entry(to_row(Record(seq, at, location, journal.Recorded(Raw(data), site)))))
                     if resident.run.loops is not None:
                         resident.run.loops.note(seq, location)
                 case _:

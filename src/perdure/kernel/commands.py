@@ -56,6 +56,14 @@ class Mark(_Command, frozen=True, gc=False):
     site: str
 
 
+class Note(_Command, frozen=True, gc=False):
+    """Write down a value that was read without any effect."""
+
+    location: str
+    data: bytes
+    site: str
+
+
 class Log(_Command, frozen=True, gc=False):
     """A line for the log, written once: never while replaying, never for a turn that did not commit."""
 
@@ -70,7 +78,7 @@ class Warn(_Command, frozen=True, gc=False):
     message: str
 
 
-Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Effect | Mark | Log | Warn
+Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Effect | Mark | Note | Log | Warn
 
 
 # -- how a generation ends -------------------------------------------------------------------------------

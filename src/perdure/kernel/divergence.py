@@ -27,6 +27,7 @@ KINDS: dict[type[journal.Body], str] = {
     journal.RunWatched: "wait_for_run",
     journal.RunEnded: "wait_for_run",
     journal.PatchChosen: "patch",
+    journal.Recorded: "value",
     journal.LoopState: "loop",
 }
 

@@ -222,6 +222,15 @@ class PatchChosen(Body, frozen=True, gc=False):
     site: str = ""
 
 
+class Recorded(Body, frozen=True, gc=False):
+    """A value that auto mode read from the process (a secret, the environment, the order of a set): no effect, so it
+    shares the commit of whatever comes next, and a replay reads it here."""
+
+    kind = "recorded"
+    value: Raw
+    site: str = ""
+
+
 class LoopState(Body, frozen=True, gc=False):
     """An iteration of a `loop` is over, with everything in it: a replay goes on after it, with this state.
 
@@ -308,6 +317,7 @@ BODIES: tuple[type[Body], ...] = (
     RunWatched,
     RunEnded,
     PatchChosen,
+    Recorded,
     LoopState,
     CancelRequested,
     Hurried,

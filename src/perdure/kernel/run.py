@@ -52,6 +52,7 @@ from perdure.kernel.commands import (
     Fail,
     Log,
     Mark,
+    Note,
     Outcome,
     RunStep,
     SendItem,
@@ -142,6 +143,8 @@ class Run:
         self._operations = 0
         self._refusals = 0
         self._patches: frozenset[str] = _NONE
+        #: Values that were read without an effect, by location; see `noted`.
+        self._noted: dict[str, Raw] = {}
         self.changes = changes.NONE
         #: Effects that were given up before they were answered. Their answers may be under way: see `_answered_late`.
         self._given_up: dict[str, Operation] = {}
@@ -230,7 +233,7 @@ class Run:
                 )
             case journal.Sent():
                 self._sent(record, body)
-            case journal.PatchChosen() | journal.LoopState():
+            case journal.PatchChosen() | journal.Recorded() | journal.LoopState():
                 pass  # looked up when the code asks; see `patched` and `replay`
             case journal.EventsReceived():
                 receive = self._settle(record, ReceiveOperation)
@@ -270,6 +273,7 @@ class Run:
         """
         seen = frontier.seq if frontier is not None else 0
         self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen)) or _NONE
+        self._noted = {r.location: r.body.value for r in records if isinstance(r.body, journal.Recorded)}
         if frontier is not None:
             self._first_deadlines = frontier.deadlines | {
                 w.location: w.deadline for w in frontier.operations if w.kind == "timer" and w.deadline
@@ -589,6 +593,22 @@ class Run:
         self._patches |= {location}
         self._commands.append(Mark(location, caller_site(2)))
         return True
+
+    def noted(self, name: str, read: Callable[[], bytes]) -> bytes:
+        """A value of this process, read once: written with the next commit, and given again by every replay.
+
+        For what has no effect outside: if the process dies before that commit nobody has seen the value, and another
+        one is as good. So code that reads one more, or one less, than the journal knows is no divergence.
+        """
+        if self._is_ending():
+            return read()
+        location = self._locate(name)
+        known = self._noted.pop(location, None)
+        if known is not None:
+            return bytes(known)
+        data = read()
+        self._commands.append(Note(location, data, caller_site(2)))
+        return data
 
     def removed(self, name: str, kind: str) -> None:
         """An operation that stood here is gone: its place stays taken, its records are passed over."""
@@ -926,7 +946,7 @@ def _still_wanted(command: Command) -> bool:
             return not operation.settled and not (isinstance(operation, WatchOperation) and operation.is_watched)
         case CancelStep():
             return False  # nothing of a run that was just loaded is under way
-        case Mark() | Log() | Warn():
+        case Mark() | Note() | Log() | Warn():
             return True
 
 
@@ -942,5 +962,8 @@ def _is_end(record: Record) -> bool:
             journal.Published,
             journal.Replied,
             journal.Resumed,
+            # Written beside the last thing the code did, so behind the record that brought it to its end.
+            journal.PatchChosen,
+            journal.Recorded,
         ),
     )

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from perdure.errors import Forbidden
+from perdure.kernel.codec import codec_for
 from perdure.kernel.draws import Draws
 from perdure.kernel.run import Run
 from perdure.kernel.verbs import running_run
@@ -34,6 +35,12 @@ class ModuleShim(ModuleType):
         return getattr(self.__dict__["__perdure_real__"], name)
 
 
+#: Where a stand-in keeps the function it stands for.
+REAL = "__perdure_real__"
+#: Where a function that only watches another one keeps that.
+WATCHED = "__perdure_watched__"
+
+
 def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         run = running_run()
@@ -41,6 +48,7 @@ def _in_run(real: Callable[..., Any], inside: Callable[..., Any]) -> Callable[..
 
     call.__name__ = getattr(real, "__name__", "shim")
     call.__doc__ = real.__doc__
+    call.__dict__[REAL] = real
     return call
 
 
@@ -152,19 +160,69 @@ def _seeded_random(run: Run, *args: Any) -> random_module.Random:
 _random["Random"] = _in_run(random_module.Random, _seeded_random)
 
 
-def _no_secrets(run: Run, *_args: Any, **_kwargs: Any) -> NoReturn:
-    raise Forbidden(
-        "workflow code asked for a secret (os.urandom, secrets, SystemRandom). What it draws would have to be the same "
-        "on every replay, so it would be none. Draw it in a step; for ids use `uuid4()` from perdure."
-    )
+# -- secrets: drawn for real, once, and recorded: whoever reads the seed must not know them ------------------------
+
+_ANY = codec_for(Any)
 
 
-_random["SystemRandom"] = _in_run(random_module.SystemRandom, _no_secrets)
-_os = {"urandom": _in_run(os_module.urandom, _no_secrets)}
+def _noted(run: Run, name: str, read: Callable[[], Any]) -> Any:
+    what = f"what {name} gave"
+    return _ANY.decode(run.noted(name, lambda: _ANY.encode(read(), what)), what)
 
+
+def _secret(real: Callable[..., Any]) -> Callable[..., Any]:
+    name = real.__name__
+    return _in_run(real, lambda run, *args, **kwargs: _noted(run, name, lambda: real(*args, **kwargs)))
+
+
+class RecordedRandom(random_module.Random):
+    """The system's source of chance, each draw of which is recorded. Every method of `Random` works on it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._real = random_module.SystemRandom()
+        super().__init__(0)
+
+    def getrandbits(self, k: int, /) -> int:
+        return int(_noted(self._run, "getrandbits", lambda: self._real.getrandbits(k)))
+
+    def random(self) -> float:
+        return self.getrandbits(53) * 2.0**-53
+
+    def randbytes(self, n: int) -> bytes:
+        return self.getrandbits(n * 8).to_bytes(n, "big")
+
+    def seed(self, *args: Any, **kwargs: Any) -> None:
+        """Does nothing, as with the original."""
+
+
+def _system_random(real: Callable[..., Any]) -> Callable[..., Any]:
+    return _in_run(real, lambda run, *_args: RecordedRandom(run))
+
+
+_random["SystemRandom"] = _system_random(random_module.SystemRandom)
+_os = {"urandom": _secret(os_module.urandom)}
+
+# -- ids -----------------------------------------------------------------------------------------------------
+
+
+def _uuid4(run: Run, *_args: Any, **_kwargs: Any) -> uuid_module.UUID:
+    return run.draws.uuid4()
+
+
+def uuid7(run: Run) -> uuid_module.UUID:
+    """Sorts by the run's time, as the original does by the machine's."""
+    number = (run.now // 1_000 & (1 << 48) - 1) << 80 | run.draws.getrandbits(80)
+    number = number & ~(0xF << 76) | 7 << 76  # the version
+    number = number & ~(0b11 << 62) | 0b10 << 62  # the variant
+    return uuid_module.UUID(int=number)
+
+
+_inside_uuid: dict[str, Callable[..., Any]] = {"uuid1": _uuid4, "uuid4": _uuid4, "uuid6": uuid7, "uuid7": uuid7}
 _uuid = {
-    name: _in_run(getattr(uuid_module, name), lambda run, *_args, **_kwargs: run.draws.uuid4())
-    for name in ("uuid1", "uuid4")
+    name: _in_run(getattr(uuid_module, name), inside)
+    for name, inside in _inside_uuid.items()
+    if hasattr(uuid_module, name)  # the newer ones came with Python 3.14
 }
 
 # -- the table: real object -> stand-in ------------------------------------------------------------------------
@@ -192,13 +250,33 @@ def stand_in(real: Any) -> Any | None:
     """What workflow code sees instead of `real`, or None if it may see the real thing."""
     found = _replacements.get(id(real))
     if found is None and "secrets" in (getattr(real, "__name__", ""), getattr(real, "__module__", "")):
-        found = _without_secrets(real)
+        found = _with_recorded_secrets(real)
     return found
 
 
-def _without_secrets(real: Any) -> Any | None:
+#: Functions of `secrets` that draw by themselves; the others draw through these, or only compute.
+_DRAWS_SECRETS = frozenset({"token_bytes", "token_hex", "token_urlsafe"})
+
+
+def _with_recorded_secrets(real: Any) -> Any | None:
     """The module `secrets` or one of its functions. Found by name: importing it here would slow down every start."""
     if isinstance(real, ModuleType):
-        functions = {name: value for name, value in vars(real).items() if callable(value)}
-        return ModuleShim(real, {name: _in_run(value, _no_secrets) for name, value in functions.items()})
-    return _in_run(real, _no_secrets) if callable(real) else None
+        shims = {name: _recorded_secret(name, value) for name, value in vars(real).items() if callable(value)}
+        return ModuleShim(real, {name: shim for name, shim in shims.items() if shim is not None})
+    return _recorded_secret(getattr(real, "__name__", ""), real) if callable(real) else None
+
+
+def _recorded_secret(name: str, real: Any) -> Any | None:
+    if name in _DRAWS_SECRETS:
+        return _secret(real)
+    match name:
+        case "SystemRandom":
+            return _system_random(real)
+        case "choice":
+            return _in_run(real, lambda run, sequence: RecordedRandom(run).choice(sequence))
+        case "randbelow":
+            return _in_run(real, lambda run, above: RecordedRandom(run).randrange(above))
+        case "randbits" | "getrandbits":
+            return _in_run(real, lambda run, bits: RecordedRandom(run).getrandbits(bits))
+        case _:
+            return None

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from perdure.kernel.shims import WATCHED
 from perdure.testing.forgetting import PACKAGE, is_users
 
 #: Reads whose value will differ the next time. Not wrong by themselves: a value that goes nowhere does no harm.
@@ -81,6 +82,7 @@ class Watch:
                 found.setdefault(label, set()).add(place)
             return real(*args, **kwargs)
 
+        watched.__dict__[WATCHED] = real  # auto mode looks at what is called
         setattr(owner, name, watched)
         undo.callback(setattr, owner, name, real)
 

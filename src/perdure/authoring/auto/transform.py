@@ -1,0 +1,233 @@
+"""Rewrites the tree of a workflow: each call that may need recording becomes a question to the runtime.
+
+    config = load(path)                 config = await auto.value(load, path)
+    if check(config): ...               if await auto.value(check, config): ...
+    rows = [get(u) for u in urls]       rows = await auto.block(<the comprehension>, <what it calls>, ...)
+    for tag in tags: ...                for tag in auto.order(tags): ...
+    items.append(rows)                  as it is: a method of a local value is executed again
+    total = price * 3                   as it is: nothing is called
+
+What is called is only known when it runs, so that is when the runtime decides. New nodes take the place of the call
+they stand for, so lines, columns, tracebacks and breakpoints stay where they were.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from perdure.authoring.auto.checks import refuse
+from perdure.authoring.auto.names import CALLERS, LAZY, Names, inner_names
+from perdure.authoring.auto.source import Source
+
+#: The runtime, as a name of the closure. No Python source can spell it.
+RUNTIME = "auto.runtime"
+
+N = TypeVar("N", bound=ast.AST)
+
+
+def _question(kind: str, place: ast.AST) -> ast.Attribute:
+    runtime = ast.copy_location(ast.Name(RUNTIME, ast.Load()), place)
+    return ast.copy_location(ast.Attribute(runtime, kind, ast.Load()), place)
+
+
+def _thunk(body: ast.expr, place: ast.AST) -> ast.Lambda:
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(nothing, body), place)
+
+
+class Rewriter(ast.NodeTransformer):
+    """Rewrites one function. `plain`: it was a `def`, so whatever can be awaited is awaited for it."""
+
+    def __init__(self, source: Source, names: Names, *, plain: bool) -> None:
+        self._source = source
+        self._names = names
+        self._plain = plain
+
+    def rewrite(self) -> ast.AsyncFunctionDef:
+        node = self._source.node
+        body = [self.visit(statement) for statement in node.body]
+        values: dict[str, Any] = {field: getattr(node, field) for field in node._fields}
+        made: Any = ast.AsyncFunctionDef.__new__(ast.AsyncFunctionDef)
+        for field, value in (values | {"body": body, "decorator_list": []}).items():
+            setattr(made, field, value)
+        rewritten: ast.AsyncFunctionDef = ast.copy_location(made, node)
+        return rewritten
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        if self._repeats_a_function(node):
+            return self._block(node)
+        if self._is_left_alone(node):
+            return self._with_visited_parts(node)
+        return self._asked(node, "settled" if self._plain else "value")
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """A call whose result nobody takes is carried out, also if it makes a coroutine."""
+        call = node.value
+        if isinstance(call, ast.Call) and not self._repeats_a_function(call) and not self._is_left_alone(call):
+            node.value = self._asked(call, "settled")
+            return node
+        return self._with_visited_parts(node)
+
+    def _is_left_alone(self, node: ast.Call) -> bool:
+        return self._names.is_pure(node.func) or self._names.is_value_method(node.func)
+
+    def _asked(self, node: ast.Call, kind: str) -> ast.expr:
+        node.func = self.visit(node.func)
+        node.args = [self._argument(argument) for argument in node.args]
+        for keyword in node.keywords:
+            keyword.value = self._argument(keyword.value)
+        node.args.insert(0, node.func)
+        node.func = _question(kind, node.func)
+        return ast.copy_location(ast.Await(node), node)
+
+    def _argument(self, node: Any) -> Any:
+        """In a plain function a call that is an argument is handed on unawaited: `gather(fetch(1), fetch(2))`."""
+        if (
+            self._plain
+            and isinstance(node, ast.Call)
+            and not self._repeats_a_function(node)
+            and not self._is_left_alone(node)
+        ):
+            return self._asked(node, "value")
+        return self.visit(node)
+
+    # -- expressions that repeat a function: one record ------------------------------------------------------------
+
+    def visit_comprehension_expression(self, node: Any) -> Any:
+        if any(isinstance(inner, ast.Await) or getattr(inner, "is_async", 0) for inner in ast.walk(node)):
+            return self._with_visited_parts(node)  # what it awaits is durable one by one
+        return self._block(node) if any(self._called(node)) else node
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_comprehension_expression
+
+    def _repeats_a_function(self, node: ast.expr) -> bool:
+        """Whether a built-in reads something that calls functions while it is read: `any(check(x) for x in xs)`."""
+        if not isinstance(node, ast.Call) or not self._names.is_pure(node.func):
+            return False
+        if any(self._given_functions(node)):
+            return True
+        for argument in node.args:
+            inner = argument.value if isinstance(argument, ast.Starred) else argument
+            if isinstance(inner, ast.GeneratorExp) and not _awaits(inner) and any(self._called(inner)):
+                return True
+            if self._repeats_a_function(inner):
+                return True
+        return False
+
+    def _given_functions(self, node: ast.Call) -> Iterator[ast.expr]:
+        """Functions that a built-in gets to call, as far as they may need recording."""
+        where = CALLERS.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if isinstance(where, int):
+            given = node.args[where : where + 1]
+        else:
+            given = [keyword.value for keyword in node.keywords if keyword.arg == where and where is not None]
+        for function in given:
+            if isinstance(function, ast.Lambda):
+                yield from self._called(function)
+            elif (
+                isinstance(function, ast.Name | ast.Attribute)
+                and not self._names.is_pure(function)
+                and not self._names.is_value_method(function)
+            ):
+                yield function
+
+    def _called(self, node: ast.AST) -> Iterator[ast.expr]:
+        """What an expression calls that may need recording."""
+        inner = inner_names(node)
+        for found in ast.walk(node):
+            if isinstance(found, ast.Call):
+                if self._names.is_pure(found.func):
+                    yield from self._given_functions(found)
+                elif not self._names.is_value_method(found.func, inner):
+                    yield found.func
+
+    def _block(self, node: Any) -> ast.expr:
+        for found in ast.walk(node):
+            if isinstance(found, ast.NamedExpr):
+                refuse(
+                    self._source, found, "assigns with := inside an expression that is recorded whole",
+                    "Write a `for` loop, in which each call is recorded by itself.",
+                )  # fmt: skip
+        inner = inner_names(node)
+        called = [
+            copy.deepcopy(function)
+            for function in self._called(node)
+            if not any(isinstance(name, ast.Name) and name.id in inner for name in ast.walk(function))
+        ]
+        unknown = len(called) < len(list(self._called(node)))
+        later = _Later(self._names, inner).visit(copy.deepcopy(node))
+        element = node.elt if isinstance(node, ast.ListComp | ast.SetComp) else None
+        typed = isinstance(element, ast.Call) and bool(called) and ast.dump(element.func) == ast.dump(called[0])
+        kind = ("set" if isinstance(node, ast.SetComp) else "list") if typed else ""
+        lazy = isinstance(node, ast.GeneratorExp) or (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY
+        )
+        functions = ast.copy_location(ast.Tuple(called, ast.Load()), node)
+        flags = [ast.copy_location(ast.Constant(flag), node) for flag in (unknown, lazy, kind)]
+        thunks = [_thunk(part, node) for part in (node, functions, later)]
+        asked = ast.Call(_question("block", node), [*thunks, *flags], [])
+        return ast.copy_location(ast.Await(ast.copy_location(asked, node)), node)
+
+    # -- statements that need more than their expressions ------------------------------------------------------------
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        literal = isinstance(node.iter, ast.List | ast.Tuple | ast.Constant)
+        pure = isinstance(node.iter, ast.Call) and self._names.is_pure(node.iter.func)
+        node.iter = self.visit(node.iter)
+        if not literal and not pure:
+            asked = ast.Call(_question("order", node.iter), [node.iter], [])
+            node.iter = ast.copy_location(asked, node.iter)
+        node.body = [self.visit(statement) for statement in node.body]
+        node.orelse = [self.visit(statement) for statement in node.orelse]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_match_case(self, node: ast.match_case) -> ast.match_case:
+        if node.guard is not None:
+            node.guard = self.visit(node.guard)
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_untouched(self, node: N) -> N:
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_untouched
+
+    def _with_visited_parts(self, node: Any) -> Any:
+        return self.generic_visit(node)
+
+
+def _awaits(node: ast.AST) -> bool:
+    return any(isinstance(inner, ast.Await) for inner in ast.walk(node))
+
+
+class _Later(ast.NodeTransformer):
+    """The same expression, making something to be awaited of each call, for when that is what it calls."""
+
+    def __init__(self, names: Names, inner: frozenset[str]) -> None:
+        self._names = names
+        self._inner = inner
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        where = (
+            CALLERS.get(node.func.id) if isinstance(node.func, ast.Name) and self._names.is_pure(node.func) else None
+        )
+        if where == 0 and node.args and not isinstance(node.args[0], ast.Lambda | ast.Starred):
+            node.args[0] = self._later(node.args[0])
+        elif not self._names.is_pure(node.func) and not self._names.is_value_method(node.func, self._inner):
+            node.func = self._later(node.func)
+        return node
+
+    def _later(self, function: ast.expr) -> ast.expr:
+        asked = ast.Call(_question("later", function), [function], [])
+        return ast.copy_location(asked, function)
