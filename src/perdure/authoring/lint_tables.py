@@ -29,6 +29,7 @@ FORBIDDEN: Final[dict[str, str]] = {
     "time.sleep": "write `await sleep(...)`",
     "builtins.open": _STEP,
     "io.open": _STEP,
+    "_io.open": _STEP,  # what Python 3.12 and later call it
     "builtins.input": "wait for a person with `receive(...)`",
     "builtins.hash": "use hashlib: the hash of a text differs from process to process",
     "builtins.id": "it differs from process to process: compare with `is`, or keep a key of your own",
