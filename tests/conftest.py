@@ -17,9 +17,9 @@ _registries: dict[str, Registry] = {}
 
 
 def _use_registry_of(path: Path) -> None:
-    # The tests of the CLI load the same application files again and again, those of events share workflows: each of
-    # the two folders has one.
-    key = path.parent if path.parent.name in {"cli", "events"} else path
+    # The tests of the CLI load the same application files again and again, those of events and of
+    # processes share workflows: each of these folders has one.
+    key = path.parent if path.parent.name in {"cli", "events", "processes"} else path
     own = _registries.setdefault(str(key), Registry())
     registry._workflows, registry._events = own._workflows, own._events
 
