@@ -103,7 +103,7 @@ MUTATIONS = [
     Mutation(
         "pause-keeps-the-epoch", "a worker may still commit to a run that was paused and unpaused meanwhile",
         f"{_MEMORY}:MemoryStore.pause", "run.epoch += 1", "pass",
-        caught_by="tests/stores/test_lifecycle.py",
+        caught_by="tests/stores/test_suite.py -k paused_run_is_nobodys",
     ),
     Mutation(
         "claim-keeps-the-epoch", "whoever claims a run goes on under the epoch of the worker before",

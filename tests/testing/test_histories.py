@@ -79,7 +79,7 @@ async def test_changed_code_is_told_with_the_divergence(
         await sleep("2 days", name="nap")
         return "end"
 
-    monkeypatch.setattr(changing, "function", changed)
+    monkeypatch.setattr(changing, "_executed", changed)
     monkeypatch.delitem(changing.__dict__, "spec")
     with pytest.raises(NotReplayable, match=r"(?s)c\.json does not replay: Diverged.*greet.*nap"):
         check_history(path)
