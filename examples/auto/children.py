@@ -10,14 +10,14 @@ from perdure import ChildFailed, start_child, workflow
 
 
 def take_a_risk(n: int) -> int:
-    print("taking risk", n, flush=True)
+    print(f"taking risk {n}", flush=True)
     if n > 1:
         raise RuntimeError("too much")
     return n
 
 
 def tidy_up(what: str) -> None:
-    print("tidying", what, flush=True)
+    print(f"tidying {what}", flush=True)
 
 
 @workflow(auto=True, max_attempts=1)
