@@ -95,7 +95,7 @@ def test_what_was_done_before_the_failure_is_not_done_again(tmp_path: Path) -> N
 
 def killed(name: str, directory: Path, until: str) -> list[str]:
     """Run an example and kill it when it prints a line that begins like this; what it had printed."""
-    command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
+    command = [sys.executable, "-u", "-W", "error", str(EXAMPLES / name)]
     printed: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
         assert process.stdout is not None
@@ -106,6 +106,19 @@ def killed(name: str, directory: Path, until: str) -> list[str]:
         process.kill()
     assert process.returncode == -9, "it ended before it could be killed"
     return printed
+
+
+@pytest.mark.parametrize("until", ["charging", "shipping"])
+def test_the_order_goes_on_after_a_kill_in_the_middle(tmp_path: Path, until: str) -> None:
+    """CONFORMANCE R1: at most the steps under way at the kill happen twice, what was recorded never again."""
+    printed = killed("orders.py", tmp_path, until)
+    again = run("orders.py", tmp_path)
+    assert "order-1 is waiting" in again
+    happened = "\n".join(printed) + again
+    assert happened.count("charging") <= (2 if until == "charging" else 1)
+    assert 1 <= happened.count("shipping") <= 2
+    assert 1 <= happened.count("telling ann") <= 2
+    assert "charging" not in run("orders.py", tmp_path)
 
 
 def test_the_countdown_goes_on_where_it_was(tmp_path: Path) -> None:
