@@ -41,6 +41,11 @@ class Coordinator:
     def find(self, key: RunKey) -> Resident | None:
         return self._residents.get(key)
 
+    def owns(self, key: RunKey, epoch: int) -> bool:
+        """Whether the run is in memory here under this claim of it, or a later one."""
+        resident = self._residents.get(key)
+        return resident is not None and resident.epoch >= epoch
+
     def mark_ready(self, resident: Resident) -> None:
         """There is something to deliver. Safe to repeat; a run in the middle of a commit is looked at afterwards."""
         if resident.queued or resident.in_flight is not None or not resident.is_current:

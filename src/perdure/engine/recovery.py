@@ -82,14 +82,15 @@ class Recovery:
         await self._claim()
 
     async def _find_strays(self) -> None:
-        """Load runs that are stored as ours and that nothing under way will bring into memory."""
+        """Load runs that are stored as ours and that nothing under way will bring into memory, also those of which
+        only an older claim is there: it can no longer commit (tests/races/test_stale_claim.py)."""
         held = await self._store.held(self._worker.id)
         coordinator = self._worker.coordinator
-        missing = await self._store.load([key for key in held if coordinator.find(key) is None])
+        missing = await self._store.load([key for key, epoch in held.items() if not coordinator.owns(key, epoch)])
         strays = [
             one.run.key
             for one in missing
-            if coordinator.find(one.run.key) is None and not self._worker.expects(one.run.id)
+            if not coordinator.owns(one.run.key, one.run.epoch) and not self._worker.expects(one.run.id)
         ]
         if strays:
             # Read again: what was read before may be from a time when an answer was still under way.
@@ -134,9 +135,9 @@ class Recovery:
             run_id = next(iter(self._errands.adopt))
             row = await self._store.get(run_id)
             self._errands.adopt.discard(run_id)
-            if row is None or row.owner != self._worker.id or row.status not in CLAIMABLE or coordinator.holds(run_id):
+            if row is None or row.owner != self._worker.id or row.status not in CLAIMABLE:
                 continue
-            if self._worker.expects(run_id):
+            if coordinator.owns(row.key, row.epoch) or self._worker.expects(run_id):
                 continue
             await self._admit_all(await self._store.load([row.key]))
 
