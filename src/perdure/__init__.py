@@ -1,11 +1,7 @@
 """perdure: ordinary async Python that survives crashes, restarts, deploys and moves between machines."""
 
-from perdure.admin.check import Checked as Checked
-from perdure.admin.views import DeadLetterView as DeadLetterView
-from perdure.admin.views import HistoryEntry as HistoryEntry
-from perdure.admin.views import PublishedView as PublishedView
-from perdure.admin.views import RunView as RunView
-from perdure.admin.why import Reason as Reason
+import typing
+
 from perdure.authoring.choices import options as options
 from perdure.authoring.event import event as event
 from perdure.authoring.options import FailedAttempt as FailedAttempt
@@ -20,9 +16,6 @@ from perdure.authoring.workflow import Workflow as Workflow
 from perdure.authoring.workflow import continue_as as continue_as
 from perdure.authoring.workflow import start_child as start_child
 from perdure.authoring.workflow import workflow as workflow
-from perdure.engine.engine import Engine as Engine
-from perdure.engine.engine import RunHandle as RunHandle
-from perdure.engine.engine import run as run
 from perdure.errors import ActionRefused as ActionRefused
 from perdure.errors import BadArgument as BadArgument
 from perdure.errors import BadDefinition as BadDefinition
@@ -95,6 +88,46 @@ from perdure.kernel.verbs import state as state
 from perdure.kernel.verbs import status as status
 from perdure.kernel.verbs import uuid4 as uuid4
 from perdure.kernel.verbs import version as version
-from perdure.store.base import Status as Status
+
+if typing.TYPE_CHECKING:
+    from perdure.admin.check import Checked as Checked
+    from perdure.admin.views import DeadLetterView as DeadLetterView
+    from perdure.admin.views import HistoryEntry as HistoryEntry
+    from perdure.admin.views import PublishedView as PublishedView
+    from perdure.admin.views import RunView as RunView
+    from perdure.admin.why import Reason as Reason
+    from perdure.engine.engine import Engine as Engine
+    from perdure.engine.engine import RunHandle as RunHandle
+    from perdure.engine.engine import run as run
+    from perdure.store.base import Status as Status
 
 __version__ = "0.1.0"
+
+#: What only a program that runs workflows needs, and where it is: loaded when it is first asked for, so that modules
+#: which define workflows are imported quickly.
+_LATER = {
+    "Checked": "perdure.admin.check",
+    "DeadLetterView": "perdure.admin.views",
+    "HistoryEntry": "perdure.admin.views",
+    "PublishedView": "perdure.admin.views",
+    "RunView": "perdure.admin.views",
+    "Reason": "perdure.admin.why",
+    "Engine": "perdure.engine.engine",
+    "RunHandle": "perdure.engine.engine",
+    "run": "perdure.engine.engine",
+    "Status": "perdure.store.base",
+}
+
+if not typing.TYPE_CHECKING:  # a checker that saw this would accept every name
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_LATER[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

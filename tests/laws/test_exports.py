@@ -110,8 +110,8 @@ def test_every_exported_name_is_listed() -> None:
     """DESIGN section 5: all verbs are importable from `perdure`, and nothing else is."""
     public = sorted(
         name
-        for name, value in vars(perdure).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+        for name in dir(perdure)
+        if not name.startswith("_") and not isinstance(getattr(perdure, name), types.ModuleType)
     )
     assert public == EXPORTED
 
