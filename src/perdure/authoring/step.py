@@ -67,10 +67,9 @@ class Step(Generic[P, R]):
             return self._just_run(args, kwargs)
         spec = self.spec
         data = spec.arguments.encode(args, kwargs)
-        ask = _ask if spec.undo is None else _ask_undoable
-        coroutine: Any = ask(run, spec, args, kwargs, data, caller_site())
+        coroutine: Any = (_ask if spec.undo is None else _ask_undoable)(run, spec, args, kwargs, data, caller_site())
         # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
-        coroutine.__name__ = coroutine.__qualname__ = spec.name
+        coroutine.__name__ = coroutine.__qualname__ = self.name
         return coroutine  # type: ignore[no-any-return]
 
     async def _just_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

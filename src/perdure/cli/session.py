@@ -16,7 +16,6 @@ import msgspec
 from perdure.admin.views import HistoryEntry, history_entry
 from perdure.engine.engine import Engine
 from perdure.errors import RunNotFound, StoreUnusable
-from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.store import open_store
 from perdure.store.base import InboxItem, RunRow, Status, Store, WorkerInfo
@@ -85,11 +84,9 @@ class Session:
 
     async def raw_result(self, run_id: str, timeout: float | None) -> Any:
         """Wait for the end, and give the result as its JSON values, whatever class it was."""
-        return await self.engine._result(run_id, _json_of, timeout)
-
-
-def _json_of(body: journal.Completed) -> Any:
-    return msgspec.json.decode(body.value)
+        client = self.engine._checked()
+        record = await (client.end_of(run_id) if timeout is None else client.end_within(run_id, timeout))
+        return msgspec.json.decode(client.value_of(run_id, record))
 
 
 def store_name(store: Store) -> str:

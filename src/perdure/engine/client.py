@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
+
+from msgspec import Raw
 
 from perdure import limits
 from perdure.admin.views import HistoryEntry, RunView, history_entry, run_view
@@ -30,7 +32,7 @@ from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, WorkflowSpec
 from perdure.kernel.faults import decode_error
 from perdure.kernel.journal import Record, from_row, to_row
-from perdure.kernel.verbs import check_key, check_reason, check_run_id, event_spec
+from perdure.kernel.verbs import Duration, check_key, check_reason, check_run_id, event_spec, positive_seconds_of
 from perdure.store.base import (
     Existing,
     ItemKind,
@@ -168,20 +170,16 @@ class Client:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    async def result(self, run_id: str, decode: Callable[[journal.Completed], T], timeout: float | None) -> T:
-        """Wait for the end. Raises `RunFailed`, `RunCancelled`, `RunParked`, or `TimeoutError` after `timeout`."""
-        if timeout is None:
-            record = await self._end_of(run_id)
-        else:
-            async with asyncio.timeout(timeout):
-                record = await self._end_of(run_id)
-        return self.outcome_of(run_id, record, decode)
+    async def end_within(self, run_id: str, timeout: Duration) -> Record:
+        """`end_of`, or `TimeoutError` after the timeout."""
+        async with asyncio.timeout(positive_seconds_of(timeout, "the timeout of result")):
+            return await self.end_of(run_id)
 
-    def outcome_of(self, run_id: str, record: Record, decode: Callable[[journal.Completed], T]) -> T:
-        """What a run's last record says. Raises `RunFailed`, `RunCancelled`."""
+    def value_of(self, run_id: str, record: Record) -> Raw:
+        """What a run returned, by its last record. Raises `RunFailed`, `RunCancelled`."""
         match record.body:
-            case journal.Completed():
-                return decode(record.body)
+            case journal.Completed(value):
+                return value
             case journal.Failed(error):
                 cause = decode_error(error)
                 raise RunFailed(f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}") from cause
@@ -190,7 +188,8 @@ class Client:
             case _:
                 raise StoreError(f"the journal of run {run_id!r} does not end as its status says.")
 
-    async def _end_of(self, run_id: str) -> Record:
+    async def end_of(self, run_id: str) -> Record:
+        """Wait for the end of a run: its last record. Raises `RunParked`, `RunNotFound`."""
         while True:
             if self.closed:
                 raise EngineNotOpen(f"the engine was closed while somebody waited for run {run_id!r}.")

@@ -30,9 +30,9 @@ from perdure.engine.settings import Settings, load_settings
 from perdure.engine.signals import Signals
 from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, Forbidden, WrongLoop
-from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record
+from perdure.kernel.values import ValueCodec
 from perdure.kernel.verbs import Duration, check_run_id, positive_seconds_of, running_run
 from perdure.store import open_store
 from perdure.store.base import TERMINAL, Status, Store, WorkerInfo
@@ -41,15 +41,16 @@ R = TypeVar("R")
 
 logger = logging.getLogger("perdure.engine")
 
-Decode = Callable[[journal.Completed], Any]
-
 
 class RunHandle(Generic[R]):
     """A run, by its id. Cheap: it holds no connection and stays good after the run has ended."""
 
-    def __init__(self, engine: Engine, run_id: str, decode: Decode | None, last: Record | None = None) -> None:
+    __slots__ = ("_codec", "_engine", "_last", "id")
+
+    def __init__(self, engine: Engine, run_id: str, codec: ValueCodec[R] | None, last: Record | None = None) -> None:
         self._engine = engine
-        self._decode = decode
+        #: Of what its workflow returns; None if it is not known which that is.
+        self._codec = codec
         self._last = last
         self.id = run_id
 
@@ -59,11 +60,12 @@ class RunHandle(Generic[R]):
         Raises `RunFailed` (its cause is the error), `RunCancelled`, `RunParked`; `TimeoutError` after `timeout`,
         which does not disturb the run.
         """
-        if self._decode is None:
+        if self._codec is None:
             return await self._engine.result(self.id, timeout)  # type: ignore[no-any-return]
-        if self._last is not None:  # it had ended when `start` returned
-            return self._engine._checked().outcome_of(self.id, self._last, self._decode)  # type: ignore[no-any-return]
-        return await self._engine._result(self.id, self._decode, timeout)  # type: ignore[no-any-return]
+        client, record = self._engine._checked(), self._last
+        if record is None:  # otherwise it had ended when `start` returned
+            record = await (client.end_of(self.id) if timeout is None else client.end_within(self.id, timeout))
+        return self._codec.decode(client.value_of(self.id, record), f"the result of run {self.id!r}")
 
     async def status(self) -> RunView:
         return await self._engine.status(self.id)
@@ -272,8 +274,7 @@ class Engine:
         """
         client = self._checked()
         run_id, last = await client.start(invocation, id, on_conflict)
-        codec = invocation.spec.result
-        return RunHandle(self, run_id, lambda body: codec.decode(body.value, f"the result of run {run_id!r}"), last)
+        return RunHandle(self, run_id, invocation.spec.result, last)
 
     def get(self, run_id: str) -> RunHandle[Any]:
         """A handle for a run that exists. Its result is decoded by the workflow's type if it is known here."""
@@ -283,16 +284,12 @@ class Engine:
     async def result(self, run_id: str, timeout: Duration | None = None) -> Any:
         """Wait for a run's end; see `RunHandle.result`. Decoded by the workflow's type if that is known here."""
         client = self._checked()
-        body = await self._result(run_id, lambda body: body, timeout)
+        record = await (client.end_of(run_id) if timeout is None else client.end_within(run_id, timeout))
+        value = client.value_of(run_id, record)
         view = await client.view(run_id)
         spec = registry.workflow(view.workflow, view.version)
         codec = spec.result if spec is not None else codec_for(Any)
-        return codec.decode(body.value, f"the result of run {run_id!r}")
-
-    async def _result(self, run_id: str, decode: Decode, timeout: Duration | None) -> Any:
-        client = self._checked()
-        seconds = None if timeout is None else positive_seconds_of(timeout, "the timeout of result")
-        return await client.result(run_id, decode, seconds)
+        return codec.decode(value, f"the result of run {run_id!r}")
 
     async def send(self, run_id: str, event: Any, *, key: str | None = None) -> None:
         """Send an event to a run: durable when this returns. The same `key` twice counts once.

@@ -43,7 +43,7 @@ def next_events(resident: Resident, now: int) -> tuple[str, Body, Sequence[Inbox
                     _check(receive, item)
         except _Undecodable as bad:
             inbox.take(bad.item)
-            resident.dead.append(DeadItem(bad.item.id, bad.reason))
+            resident.dead = (*resident.dead, DeadItem(bad.item.id, bad.reason))
             continue
         return receive.location, _body(receive, items), items, max((item.sent_at for item in items), default=0)
 

@@ -173,7 +173,7 @@ class Resident:
         #: Results of attempts, not yet recorded.
         self.outcomes: list[Outcome] = []
         #: Records that are durable but that the code has not seen: answers to effects.
-        self.written: list[Record] = []
+        self.written: Sequence[Record] = ()  # tuples where there is seldom anything: a thousand runs are many lists
         #: Attempts running now, by location.
         self.attempts: dict[str, Attempt] = {}
         #: Asked for by the code, to be carried out when the turn in the making is durable.
@@ -181,9 +181,9 @@ class Resident:
         #: The one step to start when the turn in flight is durable, if that is all there is to do then.
         self.following: StepOperation | None = None
         #: Events that this run cannot take, to become dead letters with the turn in the making.
-        self.dead: list[DeadItem] = []
+        self.dead: Sequence[DeadItem] = ()
         #: Failed attempts whose `on_retry` hook is to be called when they are durable.
-        self.hooks: list[Outcome] = []
+        self.hooks: Sequence[Outcome] = ()
         #: The turn being committed. Until it is answered the run gets nothing new.
         self.in_flight: Turn | None = None
         self.queued = False

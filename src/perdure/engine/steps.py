@@ -8,16 +8,17 @@ once; whatever it still returns is refused.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import random
 import threading
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 from zlib import crc32
 
+import msgspec
 from msgspec import Raw
 
 from perdure import limits
@@ -40,18 +41,15 @@ logger = logging.getLogger("perdure.steps")
 _SERVED_IN_A_ROW = 64
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One try of one step."""
 
-    __slots__ = ("_context", "number", "operation", "resident", "task", "unwanted")
-
-    def __init__(self, resident: Resident, operation: StepOperation) -> None:
-        self.resident = resident
-        self.operation = operation
-        self.number = operation.attempts + 1
-        self.task: asyncio.Task[None] | None = None
-        self.unwanted = False
-        self._context: StepContext | None = None
+    resident: Resident
+    operation: StepOperation
+    number: int
+    task: asyncio.Task[None] | None = None
+    unwanted: bool = False
+    _context: StepContext | None = None
 
     @property
     def context(self) -> StepContext:
@@ -114,11 +112,10 @@ class StepRunner:
     def start(self, resident: Resident, operation: StepOperation) -> None:
         """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
         location, attempts = operation.location, resident.attempts
-        if operation.settled or location in attempts or not self.accepting:
+        # One in its backoff comes again when that is over.
+        if operation.settled or operation.next_at or location in attempts or not self.accepting:
             return
-        if operation.next_at:  # still in its backoff: comes again when that is over
-            return
-        attempt = attempts[location] = Attempt(resident, operation)
+        attempts[location] = attempt = Attempt(resident, operation, operation.attempts + 1)
         if self._running >= self._steps_max or operation.spec.concurrency is not None:
             self._admit(attempt)
             return
@@ -214,7 +211,7 @@ class StepRunner:
                     self._leave(attempt)
                     continue
                 attempt.task = task
-                context = contextvars.copy_context()
+                context = copy_context()
                 context.run(step_context.set, attempt)
                 try:
                     coroutine = self._coroutine(attempt)
@@ -287,9 +284,11 @@ class StepRunner:
             self._leave(attempt)
         else:
             self._running -= 1
-        attempts = resident.attempts
-        if body is not None and not attempt.unwanted and attempts.get(operation.location) is attempt:
-            del attempts[operation.location]
+        if body is None or attempt.unwanted:
+            return
+        attempts, location = resident.attempts, operation.location
+        if attempts.get(location) is attempt:
+            del attempts[location]
             resident.outcomes.append(Outcome(operation, body, self._clock.now()))
             self._finished(resident)
 
@@ -333,7 +332,7 @@ class StepRunner:
             return self._clock.outside(run_isolated(spec, operation.data, attempt.context))
         if spec.is_async:
             return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
-        context = contextvars.copy_context()
+        context = copy_context()
         return self._clock.outside(self._threads.run(lambda: context.run(spec.function, *args, **kwargs)))
 
     def _failure(self, attempt: Attempt, error: BaseException) -> Body:
@@ -356,9 +355,7 @@ class StepRunner:
 
 
 @types.coroutine
-def _carry_on(
-    coroutine: Coroutine[Any, Any, Any], context: contextvars.Context, awaited: Any
-) -> Generator[Any, Any, Any]:
+def _carry_on(coroutine: Coroutine[Any, Any, Any], context: Context, awaited: Any) -> Generator[Any, Any, Any]:
     """Run a coroutine that waits to its end, inside the current task but in a context of its own."""
     try:
         while True:
@@ -383,7 +380,7 @@ def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:
 
 def call_retry_hooks(resident: Resident) -> None:
     """Tell `on_retry` hooks about attempts whose failure is now recorded. A hook that raises is only logged."""
-    hooks, resident.hooks = resident.hooks, []
+    hooks, resident.hooks = resident.hooks, ()
     for outcome in hooks:
         operation, body = outcome.operation, outcome.body
         if not isinstance(body, (journal.StepRetry, journal.StepFailed)) or operation.spec.on_retry is None:

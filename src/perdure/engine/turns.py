@@ -34,8 +34,14 @@ from perdure.kernel.commands import (
     StartChild,
 )
 from perdure.kernel.definitions import WorkflowSpec
-from perdure.kernel.journal import ABSENT, Body, Record, Row, new_record, to_row
-from perdure.kernel.operation import ChildOperation, SendOperation, WatchOperation, encode_step_frontier
+from perdure.kernel.journal import ABSENT, Body, Record, Row, StepDone, new_record, to_row
+from perdure.kernel.operation import (
+    ChildOperation,
+    SendOperation,
+    StepOperation,
+    WatchOperation,
+    encode_step_frontier,
+)
 from perdure.store.base import (
     Entry,
     InboxItem,
@@ -69,18 +75,14 @@ class TurnBuilder:
         """
         run = resident.run
         pending, inbox = run.pending, resident.inbox
-        if (
-            len(resident.outcomes) == 1
-            and len(pending) == 1
-            and not (inbox.others or inbox.has_events or resident.commands)
-        ):
+        if run.is_plain and len(resident.outcomes) == 1 and not (inbox.others or inbox.events or inbox.published):
             turn = self._step_after_step(resident, resident.outcomes[0], now)
             if turn is not None:
                 return turn
         entries: list[Entry] = []
         consumed: list[int] = []
         if resident.written:
-            written, resident.written = resident.written, []
+            written, resident.written = resident.written, ()
             for record in written:
                 resident.commands += run.deliver(record)
         while run.outcome is None and len(entries) < limits.TURN_RECORDS_MAX:
@@ -106,8 +108,9 @@ class TurnBuilder:
     def first_turn(self, resident: Resident, now: int) -> Turn:
         """The turn of a run that has just been started: stored even if nothing is to be, so that its frontier is."""
         commands = resident.commands
-        if len(commands) == 1 and type(commands[0]) is RunStep and self._is_plain(resident):
-            return self._going_on(resident, commands[0], 2, now, [])
+        run = resident.run
+        if len(commands) == 1 and type(commands[0]) is RunStep and run.is_plain and len(run.pending.operations) == 1:
+            return self._going_on(resident, commands[0].operation, 2, now, [])
         turn = self.take_turn(resident, now)
         if turn is None:
             raise AssertionError("a run that has just started always has a frontier to store")
@@ -117,62 +120,48 @@ class TurnBuilder:
         """The turn of most runs most of the time, by a shorter way: one step has succeeded and the code has asked for
         the next one or has come to its end, nothing else is going on. None, having done nothing, if it is not a step's
         result that came."""
-        body = outcome.body
-        operation = outcome.operation
+        operation, body = outcome.operation, outcome.body
+        run = resident.run
+        operations = run.pending.operations
         if (
-            type(body) is not journal.StepDone
+            type(body) is not StepDone
+            or len(operations) != 1
             or operation.settled
-            or operation.spec.on_retry is not None
+            or resident.commands
             or resident.written
+            or operation.spec.on_retry is not None
         ):
             return None
-        run = resident.run
-        at = run.loop.now
+        seq, at = resident.next_seq, run.loop.now
         if at < now:
             at = now
-        seq = resident.next_seq
         resident.outcomes.clear()
         record = new_record((seq, at, operation.location, body))
         entries = [new_entry((to_row(record), None))]
         resident.commands = commands = run.deliver(record)
-        ended = run.outcome
-        if ended is None:
-            if len(commands) == 1 and type(commands[0]) is RunStep and self._is_plain(resident):
-                return self._going_on(resident, commands[0], seq, at, entries)
-        elif type(ended) is Complete and not commands and resident.parent is None and self._is_plain(resident):
-            return self._completing(resident, ended, seq, at, entries)
+        if run.is_plain and seq != limits.JOURNAL_RECORDS_WARN:
+            if commands:
+                command = commands[0]
+                if type(command) is RunStep and len(operations) == 1 == len(commands) and run.outcome is None:
+                    return self._going_on(resident, command.operation, seq, at, entries)
+            elif type(ended := run.outcome) is Complete and resident.parent is None and not operations:
+                return self._completing(resident, ended, seq, at, entries)
         return self._close_turn(resident, now, entries, [])
 
-    def _is_plain(self, resident: Resident) -> bool:
-        """Whether a turn has nothing to say but its records and what the run waits for: at most one step."""
-        run = resident.run
-        pending = run.pending
-        return not (
-            len(pending) > 1
-            or pending.receives_changed
-            or pending.received
-            or run.state
-            or run.loops is not None
-            or run.generation > 1
-            or run.custom_status is not resident.saved_status
-            or resident.saved_state is not None
-            or resident.saved_wake is not None
-            or resident.next_seq == limits.JOURNAL_RECORDS_WARN
-        )
-
-    def _going_on(self, resident: Resident, command: RunStep, seq: int, at: int, entries: list[Entry]) -> Turn:
-        step = resident.following = command.operation
-        resident.saved_frontier, resident.saved_run_status = (1, step.digest), Status.RUNNING
+    def _going_on(self, resident: Resident, step: StepOperation, seq: int, at: int, entries: list[Entry]) -> Turn:
+        """What is to be stored when the run waits for one step and for nothing else."""
+        resident.following = step
+        resident.saved_frontier, resident.saved_run_status = (1, step.digest), _RUNNING
         return Turn(
-            key=resident.key,
-            epoch=resident.epoch,
-            generation=1,
-            expected_seq=seq,
-            entries=entries,
-            status=Status.RUNNING,
-            wake_at=None,
-            at=at,
-            frontier=encode_step_frontier(seq if entries else 1, step),
+            resident.key,
+            resident.epoch,
+            1,
+            seq,
+            entries,
+            _RUNNING,
+            None,
+            at,
+            encode_step_frontier(seq if entries else 1, step),
         )
 
     def _completing(self, resident: Resident, ended: Complete, seq: int, at: int, entries: list[Entry]) -> Turn:
@@ -221,7 +210,7 @@ class TurnBuilder:
         state = encoded_state if encoded_state != resident.saved_state else None
         waits = self._waits(resident)
         returned = unwanted_events(resident) if resident.inbox.published and run.outcome is None else ()
-        dead, resident.dead = resident.dead, []
+        dead, resident.dead = resident.dead, ()
         about_events = waits is not None or returned or dead
         if not entries and not consumed and custom_status is None and state is None and not about_events:
             saved = (resident.saved_frontier, resident.saved_wake, resident.saved_run_status)
@@ -231,7 +220,15 @@ class TurnBuilder:
                 return None
         resident.saved_frontier, resident.saved_wake, resident.saved_run_status = shape, wake_at, status
         resident.saved_status, resident.saved_state = run.custom_status, encoded_state
-        run.pending.receives_changed = False
+        pending.receives_changed = False
+        # From here on the next turn may go the shorter way, until the code asks for something that makes this False.
+        run.is_plain = not (
+            pending.received
+            or wake_at is not None
+            or encoded_state is not None
+            or run.loops is not None
+            or run.generation > 1
+        )
         return Turn(
             key=resident.key,
             epoch=resident.epoch,
@@ -293,7 +290,7 @@ class TurnBuilder:
         outcome = outcomes.pop(0)
         operation = outcome.operation
         if operation.spec.on_retry is not None:
-            resident.hooks.append(outcome)
+            resident.hooks = (*resident.hooks, outcome)
         return operation.location, outcome.body, ()
 
     def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, Sequence[InboxItem]]:
@@ -432,6 +429,7 @@ class TurnBuilder:
 
 
 #: What a run's status is after its generation ended like this.
+_RUNNING = Status.RUNNING
 _ENDED: dict[type[Outcome], Status] = {
     Complete: Status.COMPLETED,
     Fail: Status.FAILED,

@@ -308,6 +308,7 @@ class Worker:
             return
         resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox, row.last_item))
         resident.commands = commands
+        run.is_plain = False
         resident.pruned = row.pruned
         resident.saved_status, resident.saved_state = row.custom_status, row.state
         resident.saved_wake, resident.saved_run_status = row.wake_at, row.status
@@ -374,7 +375,7 @@ class Worker:
             return
         run = self._new_run(spec, new.id, 1)
         resident = Resident(key, 1, run, 2, new.parent, Inbox())
-        resident.written.append(from_row(new.started))
+        resident.written = (from_row(new.started),)
         self._enter(resident, cursor)
         self.coordinator.mark_ready(resident)
 
@@ -493,7 +494,7 @@ class Worker:
         resident.commands.clear()
         self._steps.start(resident, step)
         inbox = resident.inbox
-        if inbox.others or inbox.has_events:
+        if inbox.others or inbox.events or inbox.published:
             self._settle(resident)
 
     def _after_commit(self, resident: Resident, turn: Turn, committed: Committed, cursor: int) -> None:
@@ -511,7 +512,7 @@ class Worker:
                 resident.next_seq - 1 - resident.pruned,
             )
         if committed is not PLAIN:
-            resident.written += [from_row(row) for row in committed.effects]
+            resident.written = (*resident.written, *map(from_row, committed.effects))
             for delivery in committed.deliveries:
                 self.deliver(delivery)
         if resident.hooks:
@@ -536,7 +537,6 @@ class Worker:
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
         self._steps.cancel_all(resident)
         resident.commands, resident.outcomes = [], []
-        resident.written.clear()
         ended.close()
         spec = self._registry.workflow(following.workflow, following.version)
         if spec is None:
@@ -544,7 +544,7 @@ class Worker:
         resident.run = self._new_run(spec, ended.id, ended.generation + 1)
         resident.next_seq, resident.pruned = 2, 0
         resident.saved_frontier = resident.saved_wake = None
-        resident.written.append(from_row(following.started))
+        resident.written = (from_row(following.started),)
 
     def _end(self, resident: Resident, turn: Turn) -> None:
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])

@@ -49,6 +49,7 @@ class ArgumentsCodec:
         self._count_max = len(positional)
         self._count_min = self._least(positional)
         self._known: dict[tuple[type, ...], bool] = {}
+        self._direct: dict[tuple[type, ...], bool] = {}
 
     def _least(self, positional: list[Parameter]) -> int:
         """How many positional arguments a call without keywords needs; above the maximum if none will do."""
@@ -64,21 +65,31 @@ class ArgumentsCodec:
 
         Raises `TypeError` when the arguments do not fit the function, else as `ValueCodec.encode`.
         """
-        whole = not self._with_defaults or len(args) == len(self._parameters)
-        data = self._encode_scalars(args) if whole and not kwargs else None
+        data = None
+        if not kwargs:
+            kinds = tuple(map(type, args))
+            direct = self._direct.get(kinds)
+            if direct is None:
+                direct = self._direct_way(kinds)
+            if direct:
+                data = self._encode_scalars(args, kinds)
         if data is None:
             data = self._encode_bound(args, kwargs)
         if len(data) > limits.VALUE_BYTES_MAX:
             raise too_large(f"the input of {self._what}", len(data))
         return data
 
-    def _encode_scalars(self, args: tuple[Any, ...]) -> bytes | None:
+    def _direct_way(self, kinds: tuple[type, ...]) -> bool:
+        """Whether arguments of exactly these types can be stored as they are, with no default to fill in."""
+        direct = self._all_scalar(kinds) and (not self._with_defaults or len(kinds) == len(self._parameters))
+        if len(self._direct) < _KNOWN_MAX:
+            self._direct[kinds] = direct
+        return direct
+
+    def _encode_scalars(self, args: tuple[Any, ...], kinds: tuple[type, ...]) -> bytes | None:
         """A few positional scalars in one call of msgspec; None when it takes more than that."""
-        kinds = tuple(map(type, args))
-        if not (self._known.get(kinds) or self._all_scalar(kinds)):
-            return None
         try:
-            data = _encode_json(dict(zip(self._names, args, strict=False)))
+            data = _encode_json(dict(zip(self._names, args)))  # noqa: B905  # some may have been left out
         except ValueError:  # a lone surrogate, or more digits than CPython prints
             return None
         # NaN has become null: the long way tags it.

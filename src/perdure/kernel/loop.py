@@ -90,30 +90,31 @@ class RunTask(asyncio.Task[Any]):
 
 class RunCallback(msgspec.Struct, eq=False):
     """What `call_soon` returns: an `asyncio.Handle` in all but its class, which is slow to make, and one is made for
-    every callback. The names of the fields are those that a `TimerHandle` has, so that `drain` need not tell them
-    apart."""
+    every callback."""
 
-    _callback: Any
-    _args: Any
-    _context: contextvars.Context
-    _cancelled: bool = False
+    #: The callback and its arguments.
+    call: tuple[Any, ...]
+    context: contextvars.Context
+    is_cancelled: bool = False
 
     def cancel(self) -> None:
-        self._cancelled = True
-        self._callback = self._args = None
+        self.is_cancelled = True
+        self.call = ()
 
     def cancelled(self) -> bool:
-        return self._cancelled
+        return self.is_cancelled
 
     def get_context(self) -> contextvars.Context:
-        return self._context
+        return self.context
 
 
 class RunTimer(asyncio.TimerHandle):
     """A `call_at` handle. `operation` is None when it was due at once and only went through the ready queue."""
 
-    __slots__ = ("operation",)
+    __slots__ = ("operation", "queued")
     operation: TimerOperation | None
+    #: What is put into the ready queue when its time has come.
+    queued: RunCallback
 
 
 class entered:  # reads as what it does: `with entered(loop): ...`
@@ -173,8 +174,10 @@ _TIMER_NAMES = {
 }
 
 
+_get_running_loop = events._get_running_loop
+
 #: `asyncio.current_task`, which is written in Python before 3.12; every operation asks.
-_current_task: Callable[[Any], Any] = (
+current_task: Callable[[Any], Any] = (
     getattr(tasks, "_current_tasks").get if sys.version_info < (3, 12) else asyncio.current_task  # noqa: B009
 )
 
@@ -184,7 +187,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, owner: LoopOwner | None, seed: int) -> None:
         self.owner: LoopOwner | None = owner
-        self._ready: deque[Any] = deque()  # of RunCallback and RunTimer
+        self._ready: deque[RunCallback] = deque()
         self._numbers = (seed & 0xFFFF_FFFF) << 20
         self.now = 0
         self.root = Branch()
@@ -206,9 +209,9 @@ class RunLoop(asyncio.AbstractEventLoop):
     def drain(self) -> None:
         """Run callbacks until none is ready. Raises `Spinning` if that never happens."""
         ready = self._ready
-        if not ready:
+        if not ready or self.stopped:
             return
-        running = events._get_running_loop()
+        running = _get_running_loop()
         if running is not self:
             if type(running) is not RunLoop:
                 with entered(self):
@@ -216,26 +219,25 @@ class RunLoop(asyncio.AbstractEventLoop):
                 return
             # Inside the turns of a batch, or of a replay: whoever entered puts the host back.
             events._set_running_loop(self)
-        budget = limits.TURN_CALLBACKS_MAX
         self.running = True
         try:
-            while ready and not self.stopped:
+            for _ in range(limits.TURN_CALLBACKS_MAX):
                 handle = ready.popleft()
-                if not handle._cancelled:
+                if not handle.is_cancelled:
                     try:
-                        handle._context.run(handle._callback, *handle._args)
+                        handle.context.run(*handle.call)
                     except (KeyboardInterrupt, SystemExit):
                         raise
                     except BaseException as error:
                         self.call_exception_handler({"exception": error})
-                budget -= 1
-                if not budget:
-                    raise Spinning(
-                        f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
-                        "anything durable. Look for a loop that awaits what is always ready."
-                    )
+                if not ready or self.stopped:
+                    return
         finally:
             self.running = False
+        raise Spinning(
+            f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
+            "anything durable. Look for a loop that awaits what is always ready."
+        )
 
     def close_generator(self, generator: Any) -> None:
         """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
@@ -256,7 +258,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def branch(self) -> Branch:
         """The branch of the task that is running now."""
-        task = _current_task(self)
+        task = current_task(self)
         return task.branch if type(task) is RunTask else self.root
 
     def unfinished_tasks(self) -> list[RunTask]:
@@ -269,9 +271,10 @@ class RunLoop(asyncio.AbstractEventLoop):
         return self.now / MICROSECONDS
 
     def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+        self, *call: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = RunCallback(callback, args, contextvars.copy_context() if context is None else context)
+        """`call` is the callback and its arguments."""
+        handle = RunCallback(call, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)
         return handle  # type: ignore[return-value]
 
@@ -289,18 +292,22 @@ class RunLoop(asyncio.AbstractEventLoop):
             raise BadArgument(
                 "a timer needs a finite delay of at most a century. To wait without end, wait for an event."
             )
+        if context is None:
+            context = contextvars.copy_context()
         timer = RunTimer(when, callback, args, self, context)
         timer.operation = None
+        timer.queued = queued = RunCallback((callback, *args), context)
         at = round(when * MICROSECONDS)
         if at <= self.now:
-            self._ready.append(timer)
+            self._ready.append(queued)
         else:
             name = _TIMER_NAMES.get(getattr(callback, "__name__", ""), "timer")
             if self.owner is not None:
-                timer.operation = self.owner.ask_timer(name, at, lambda: self._ready.append(timer))
+                timer.operation = self.owner.ask_timer(name, at, lambda: self._ready.append(queued))
         return timer
 
     def _timer_handle_cancelled(self, timer: RunTimer) -> None:
+        timer.queued.cancel()
         if timer.operation is not None and self.owner is not None:
             self.owner.withdraw(timer.operation)
 

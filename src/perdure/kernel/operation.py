@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure import limits
-from perdure.kernel.definitions import DEFAULT_POLICY, EventSpec, EventTypes, StepSpec, WorkflowSpec
+from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec, EventTypes, StepSpec, WorkflowSpec
 
 if TYPE_CHECKING:
     from perdure.kernel.iterations import Iteration
@@ -44,30 +44,38 @@ class Branch:
         if self._unused:
             self._unused = False
             return self.path
-        count = self._counts.get(name, 0) + 1
-        self._counts[name] = count
-        local = name if count == 1 else f"{name}#{count}"
-        return f"{self.path}/{local}" if self.path else local
+        counts = self._counts
+        counts[name] = count = counts.get(name, 0) + 1
+        if count > 1:
+            name = f"{name}#{count}"
+        return f"{self.path}/{name}" if self.path else name
 
 
-class Operation:
-    """Base of everything a run can wait for. `kind` is what people and divergence reports call it."""
+class _Fate(msgspec.Struct, eq=False, kw_only=True):
+    """What becomes of an operation. Apart from the rest only so that these fields come last."""
 
-    __slots__ = ("asked_at", "digest", "future", "location", "number", "settled", "site")
+    settled: bool = False
+    future: Any = None
+    #: Tells it from others at other locations or of other kinds; set when it is pending.
+    digest: int = 0
+
+
+class Operation(_Fate, eq=False):
+    """Base of everything a run can wait for. `kind` is what people and divergence reports call it.
+
+    A msgspec class because one is made for every step, and those are made without running any Python.
+    """
+
     kind: ClassVar[str] = ""
-    _kind_digest: ClassVar[int] = 0
+    kind_digest: ClassVar[int] = 0
 
-    def __init_subclass__(cls) -> None:
-        cls._kind_digest = zlib.crc32(cls.kind.encode())
+    location: str
+    number: int
+    asked_at: int
+    site: str
 
-    def __init__(self, location: str, number: int, asked_at: int, site: str) -> None:
-        self.location = location
-        self.number = number
-        self.asked_at = asked_at
-        self.site = site
-        self.settled = False
-        self.future: Any = None
-        self.digest = zlib.crc32(location.encode(), self._kind_digest)
+    def __init_subclass__(cls, **_options: object) -> None:
+        cls.kind_digest = zlib.crc32(cls.kind.encode())
 
     def take_future(self) -> Any:
         """The future to settle. Cuts the tie between the two: each step would otherwise leave a cycle of three objects
@@ -84,30 +92,18 @@ class Operation:
         return f"{self.kind} {self.location!r}"
 
 
-class StepOperation(Operation):
+class StepOperation(Operation, eq=False):
     """A step that has been asked for and has no outcome yet."""
 
-    __slots__ = ("args", "attempts", "data", "kwargs", "next_at", "spec")
     kind = "step"
 
-    def __init__(
-        self, location: str, number: int, asked_at: int, site: str, spec: StepSpec,
-        args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes,
-    ) -> None:  # fmt: skip
-        # What super().__init__ does, written out: steps are what workflows are made of.
-        self.location = location
-        self.number = number
-        self.asked_at = asked_at
-        self.site = site
-        self.settled = False
-        self.future = None
-        self.digest = zlib.crc32(location.encode(), self._kind_digest)
-        self.spec = spec
-        self.args = args
-        self.kwargs = kwargs
-        self.data = data
-        self.attempts = 0  # recorded failures
-        self.next_at = 0
+    spec: StepSpec
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    data: bytes
+    #: Recorded failures.
+    attempts: int = 0
+    next_at: int = 0
 
     def deadline(self) -> int | None:
         return self.next_at or None
@@ -116,141 +112,105 @@ class StepOperation(Operation):
         return zlib.crc32(self.data)
 
 
-class TimerOperation(Operation):
+class TimerOperation(Operation, eq=False):
     """A sleep or a timeout. Setting it writes nothing: its deadline follows from the journal."""
 
-    __slots__ = ("at", "fire")
     kind = "timer"
 
-    def __init__(self, location: str, number: int, asked_at: int, site: str, at: int, fire: Callable[[], None]) -> None:
-        super().__init__(location, number, asked_at, site)
-        self.at = at
-        self.fire = fire
+    at: int
+    fire: Callable[[], None]
 
     def deadline(self) -> int | None:
         return self.at
 
 
-class ReceiveOperation(Operation):
+class ReceiveOperation(Operation, eq=False):
     """A wait for one event of some types; with `wanted` set, for so many."""
 
-    __slots__ = ("judged", "match", "time_is_over", "types", "wanted")
     kind = "receive"
 
-    def __init__(self, location: str, number: int, asked_at: int, site: str, types: EventTypes) -> None:
-        super().__init__(location, number, asked_at, site)
-        self.types = types
-        #: Which events it takes, if not all of its types; what it said of each, by event id.
-        self.match: Callable[[Any], object] | None = None
-        self.judged: dict[int, bool] | None = None
-        #: How many events it takes at once; 0: one, handed over as itself.
-        self.wanted = 0
-        #: Whether it takes what is there, without waiting for more.
-        self.time_is_over = False
+    types: EventTypes
+    #: Which events it takes, if not all of its types; what it said of each, by event id.
+    match: Callable[[Any], object] | None = None
+    judged: dict[int, bool] | None = None
+    #: How many events it takes at once; 0: one, handed over as itself.
+    wanted: int = 0
+    #: Whether it takes what is there, without waiting for more.
+    time_is_over: bool = False
 
     def describe(self) -> str:
         return f"{self.kind} {self.location!r} of {self.types.names()}"
 
 
-class ChildOperation(Operation):
+class ChildOperation(Operation, eq=False):
     """A child run: asked for, then started, then ended. `started` is settled first, `future` last."""
 
-    __slots__ = ("awaits_start", "child_id", "data", "detached", "is_running", "scope", "spec", "started")
     kind = "child"
 
-    def __init__(
-        self, location: str, number: int, asked_at: int, site: str, spec: WorkflowSpec, child_id: str,
-        data: bytes, detached: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(location, number, asked_at, site)
-        self.spec = spec
-        self.child_id = child_id
-        self.data = data
-        self.detached = detached
-        self.is_running = False
-        self.started: Any = None
-        #: The iteration of a loop in which it was asked for.
-        self.scope: Iteration | None = None
-        #: Whether the code goes on when the child has started, rather than when it has ended.
-        self.awaits_start = False
+    spec: WorkflowSpec
+    child_id: str
+    data: bytes
+    detached: bool
+    is_running: bool = False
+    started: Any = None
+    #: The iteration of a loop in which it was asked for.
+    scope: Any = None
+    #: Whether the code goes on when the child has started, rather than when it has ended.
+    awaits_start: bool = False
 
 
-class SendOperation(Operation):
+class SendOperation(Operation, eq=False):
     """An event or a cancel request on its way to another run."""
 
-    __slots__ = ("awaited", "data", "dedup", "is_cancel", "policy", "target", "type")
     kind = "send"
 
-    def __init__(
-        self, location: str, number: int, asked_at: int, site: str, target: str, type: str,  # noqa: A002
-        data: bytes, dedup: str | None, is_cancel: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(location, number, asked_at, site)
-        self.target = target
-        self.type = type
-        self.data = data
-        self.dedup = dedup
-        self.is_cancel = is_cancel
-        self.policy = DEFAULT_POLICY
-        #: Whether the code waits for it to have left.
-        self.awaited = True
+    target: str
+    type: str
+    data: bytes
+    dedup: str | None
+    is_cancel: bool
+    policy: EventPolicy = DEFAULT_POLICY
+    #: Whether the code waits for it to have left.
+    awaited: bool = True
 
 
-class LoopOperation(Operation):
+class LoopOperation(Operation, eq=False):
     """Only in a replay: a loop that stands still until the replay has passed the iterations it need not repeat."""
 
-    __slots__ = ("resume",)
     kind = "loop"
 
-    def __init__(self, location: str, number: int, asked_at: int, resume: Callable[[LoopState], None]) -> None:
-        super().__init__(location, number, asked_at, "")
-        self.resume = resume
+    resume: Callable[[LoopState], None]
 
 
-class EffectOperation(Operation):
+class EffectOperation(Operation, eq=False):
     """Something that becomes part of the turn's commit and is answered by the record written there."""
 
-    __slots__ = ("data",)
-
-    def __init__(self, location: str, number: int, asked_at: int, site: str, data: bytes) -> None:
-        super().__init__(location, number, asked_at, site)
-        self.data = data
+    data: bytes
 
 
-class PublishOperation(EffectOperation):
+class PublishOperation(EffectOperation, eq=False):
     """An event on its way to whoever is to have it."""
 
-    __slots__ = ("event",)
     kind = "publish"
 
-    def __init__(
-        self, location: str, number: int, asked_at: int, site: str, data: bytes, event: EventSpec
-    ) -> None:  # fmt: skip
-        super().__init__(location, number, asked_at, site, data)
-        self.event = event
+    event: EventSpec
 
 
-class ReplyOperation(EffectOperation):
+class ReplyOperation(EffectOperation, eq=False):
     """The answer to a request, on its way to whoever asked."""
 
-    __slots__ = ("request",)
     kind = "reply"
 
-    def __init__(self, location: str, number: int, asked_at: int, site: str, data: bytes, request: str) -> None:
-        super().__init__(location, number, asked_at, site, data)
-        self.request = request
+    request: str
 
 
-class WatchOperation(EffectOperation):
+class WatchOperation(EffectOperation, eq=False):
     """A wait for the end of another run: asked for, then watched, then ended."""
 
-    __slots__ = ("is_watched", "run_id")
     kind = "wait_for_run"
 
-    def __init__(self, location: str, number: int, asked_at: int, site: str, run_id: str) -> None:
-        super().__init__(location, number, asked_at, site, b"")
-        self.run_id = run_id
-        self.is_watched = False
+    run_id: str
+    is_watched: bool = False
 
 
 # -- what a run waits for, seen from outside --------------------------------------------------------------

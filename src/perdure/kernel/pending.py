@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from zlib import crc32
 
 from perdure.kernel.operation import (
     Operation,
@@ -22,11 +23,11 @@ class Pending:
     """The pending operations of one run, by location. Removing one marks it settled."""
 
     __slots__ = (
-        "_operations",
         "_timer_heap",
         "backoffs",
         "digest",
         "hurried",
+        "operations",
         "received",
         "receives",
         "receives_changed",
@@ -34,37 +35,43 @@ class Pending:
     )
 
     def __init__(self) -> None:
-        self._operations: dict[str, Operation] = {}
+        #: By location, in the order in which they were asked for; changed here only.
+        self.operations: dict[str, Operation] = {}
         self.receives: dict[str, ReceiveOperation] = {}
         #: Whether a receive came or went since the store was last told; whether there ever was one.
         self.receives_changed = self.received = False
         #: Receives whose time is over: they take what is there.
         self.hurried = 0
         self.timers: dict[str, TimerOperation] = {}
-        self._timer_heap: list[tuple[int, int, TimerOperation]] = []
-        self.backoffs: list[tuple[int, int, StepOperation]] = []
+        # Made when they are needed: most runs wait for one thing at a time, and a thousand runs are many lists.
+        self._timer_heap: list[tuple[int, int, TimerOperation]] | None = None
+        self.backoffs: list[tuple[int, int, StepOperation]] | None = None
         #: Sum of the digests of the operations; with their number, tells one set of them from another.
         self.digest = 0
 
     def __len__(self) -> int:
-        return len(self._operations)
+        return len(self.operations)
 
     def __iter__(self) -> Iterator[Operation]:
-        return iter(self._operations.values())
+        return iter(self.operations.values())
 
     def __contains__(self, location: str) -> bool:
-        return location in self._operations
+        return location in self.operations
 
     def get(self, location: str) -> Operation | None:
-        return self._operations.get(location)
+        return self.operations.get(location)
 
     def add(self, operation: Operation) -> None:
-        self._operations[operation.location] = operation
-        self.digest += operation.digest
+        location = operation.location
+        self.operations[location] = operation
+        operation.digest = digest = crc32(location.encode(), operation.kind_digest)
+        self.digest += digest
         if type(operation) is StepOperation:
             return
         if isinstance(operation, TimerOperation):
             self.timers[operation.location] = operation
+            if self._timer_heap is None:
+                self._timer_heap = []
             heapq.heappush(self._timer_heap, (operation.at, operation.number, operation))
         elif isinstance(operation, ReceiveOperation):
             self.receives[operation.location] = operation
@@ -76,7 +83,7 @@ class Pending:
             return
         operation.settled = True
         location = operation.location
-        del self._operations[location]
+        del self.operations[location]
         self.digest -= operation.digest
         if type(operation) is StepOperation:
             return
@@ -89,28 +96,32 @@ class Pending:
 
     def take_step(self, location: str) -> StepOperation | None:
         """`get` and `remove` in one, for a step; None, changing nothing, if no step is pending there."""
-        step = self._operations.get(location)
+        operations = self.operations
+        step = operations.pop(location, None)
         if type(step) is not StepOperation:
+            if step is not None:
+                operations[location] = step
             return None
-        del self._operations[location]
         self.digest -= step.digest
         step.settled = True
         return step
 
     def back_off(self, step: StepOperation) -> None:
         """The step's next attempt is to begin at `step.next_at`."""
+        if self.backoffs is None:
+            self.backoffs = []
         heapq.heappush(self.backoffs, (step.next_at, step.number, step))
 
     def hurry(self, location: str, now: int) -> None:
         """The backoff of the step at this location, or of every step (""), is over now."""
-        for operation in self._operations.values():
+        for operation in self.operations.values():
             if isinstance(operation, StepOperation) and operation.next_at and location in ("", operation.location):
                 operation.next_at = now
                 self.back_off(operation)
 
     def begin_again(self, now: int) -> None:
         """Pending steps start over: with their first attempt, and with all of their time."""
-        for operation in self._operations.values():
+        for operation in self.operations.values():
             if isinstance(operation, StepOperation):
                 operation.attempts = operation.next_at = 0
                 operation.asked_at = now
@@ -137,7 +148,7 @@ class Pending:
     def due_steps(self, now: int) -> list[StepOperation]:
         """Steps whose backoff is over, each given out once."""
         due: list[StepOperation] = []
-        while (step := self._first_backoff()) is not None and step.next_at <= now:
+        while self.backoffs and (step := self._first_backoff()) is not None and step.next_at <= now:
             heapq.heappop(self.backoffs)
             step.next_at = 0  # from now on it is a step to be worked on, whatever the clock says next
             due.append(step)
@@ -173,9 +184,9 @@ class Pending:
 
     def has_active_steps(self) -> bool:
         """Whether a step is to be worked on now, rather than after a backoff."""
-        return any(isinstance(o, StepOperation) and not o.next_at for o in self._operations.values())
+        return any(isinstance(o, StepOperation) and not o.next_at for o in self.operations.values())
 
     def frontier(self, seq: int) -> bytes:
         """What is stored with a turn: see `operation.Frontier`."""
-        operations = self._operations
+        operations = self.operations
         return encode_frontier(seq, len(operations), self.digest, operations.values(), self.timers.values())

@@ -64,8 +64,8 @@ from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mis
 from perdure.kernel.draws import Draws
 from perdure.kernel.faults import decode_error, encode_error, with_attempts
 from perdure.kernel.iterations import Loops
-from perdure.kernel.journal import ABSENT, LoopState, Record
-from perdure.kernel.loop import RunFuture, RunLoop, RunTask, make_loop
+from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
+from perdure.kernel.loop import RunFuture, RunLoop, RunTask, batch, current_task, make_loop
 from perdure.kernel.operation import (
     ChildOperation,
     EffectOperation,
@@ -105,10 +105,18 @@ GRACE_LOCATION = "cancel-grace"
 
 _ANY = codec_for(Any)
 _NONE: frozenset[str] = frozenset()
+_NOTHING: frozenset[int] = frozenset()
 
 
 class Run:
     """See the module docstring. Public attributes are for reading only."""
+
+    __slots__ = (
+        "_arguments_check", "_commands", "_draws", "_first_deadlines", "_given_up", "_has_state", "_journal", "_main",
+        "_noted", "_operations", "_patches", "_refusals", "cancel_reason", "cancel_requested", "changes", "closed",
+        "custom_status", "generation", "id", "is_plain", "last_seq", "latest", "loop", "loops", "outcome",
+        "parent_id", "pending", "replaying", "requests", "sagas", "seed", "spec", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -125,6 +133,9 @@ class Run:
         self.parent_id: str | None = None
         self.outcome: Outcome | None = None
         self.replaying = False
+        #: Whether all that a turn has to say of the run is which steps it waits for. Made True again by whoever builds
+        #: turns, when everything else was said; made False by whatever else the code asks for.
+        self.is_plain = generation == 1
         self.cancel_requested = False
         self.cancel_reason = ""
         self.custom_status: bytes | None = None
@@ -155,7 +166,7 @@ class Run:
         #: Durable loops; None while there are none, as in most runs.
         self.loops: Loops | None = None
         #: Sagas that are neither over nor undone.
-        self.sagas: list[OpenSaga] = []
+        self.sagas: Sequence[OpenSaga] = ()
 
     # -- records in ----------------------------------------------------------------------------------------
 
@@ -168,7 +179,7 @@ class Run:
             loop.now = at
         if self.loops is not None:
             self.loops.note(seq, location)
-        if type(body) is journal.StepDone:  # before all others: most records are
+        if type(body) is StepDone:  # before all others: most records are
             step = self.pending.take_step(location)
             if step is None:
                 raise record_mismatch(self.id, record, self._unexplained())
@@ -177,9 +188,12 @@ class Run:
             spec, future = step.spec, step.future
             step.future = future.operation = None  # see `Operation.take_future`
             future.set_result(spec.result.decode(body.value, spec.what))
+            loop.drain()
+            if self.outcome is not None or not self.pending.operations or self._main.done():  # type: ignore[union-attr]
+                self._run_until_idle()
         else:
             self._hand_over(record)
-        self._run_until_idle()
+            self._run_until_idle()
         commands, self._commands = self._commands, []
         return commands
 
@@ -272,8 +286,13 @@ class Run:
         by the code) are delivered live.
         """
         seen = frontier.seq if frontier is not None else 0
-        self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen)) or _NONE
-        self._noted = {r.location: r.body.value for r in records if isinstance(r.body, journal.Recorded)}
+        kinds = {type(record.body) for record in records}  # most journals have few, and are gone through only once
+        if journal.PatchChosen in kinds:
+            self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen))
+        if journal.Recorded in kinds:
+            self._noted = {r.location: r.body.value for r in records if isinstance(r.body, journal.Recorded)}
+        if LoopState in kinds:
+            self.loops = Loops(records)
         if frontier is not None:
             self._first_deadlines = frontier.deadlines | {
                 w.location: w.deadline for w in frontier.operations if w.kind == "timer" and w.deadline
@@ -281,21 +300,24 @@ class Run:
         self.replaying = True
         self._journal = records
         try:
-            commands = self._replay(records, frontier, seen)
+            with batch():
+                commands = self._replay(records, kinds, frontier, seen)
         except Diverged as error:
             raise self.changes.explained(error, self.pending) from None
         return [command for command in commands if _still_wanted(command)]
 
-    def _replay(self, records: Sequence[Record], frontier: Frontier | None, seen: int) -> list[Command]:
-        taken_back = changes.taken_back(records)
-        loops = self.loops = Loops(records) if any(isinstance(r.body, LoopState) for r in records) else None
+    def _replay(
+        self, records: Sequence[Record], kinds: set[type[journal.Body]], frontier: Frontier | None, seen: int
+    ) -> list[Command]:
+        taken_back = changes.taken_back(records) if journal.Resumed in kinds else _NOTHING
+        loops = self.loops
         commands: list[Command] = []
         for index, record in enumerate(records):
             if loops is not None:
                 commands += self._resume_loops(loops, record.seq)
             if self.replaying and record.seq > seen:
                 commands += self._end_replay(frontier)
-            if record.seq in taken_back or self.changes.passes_over(record):
+            if record.seq in taken_back or (self.changes is not changes.NONE and self.changes.passes_over(record)):
                 self.last_seq, self.loop.now = record.seq, max(record.at, self.loop.now)
                 if loops is not None:
                     loops.note(record.seq, record.location)
@@ -428,8 +450,10 @@ class Run:
         loop = self.loop
         if (self.outcome is not None or self.closed) and self._is_ending():
             return RunFuture(loop=loop)
-        self._operations += 1
-        step = StepOperation(loop.branch().locate(name), self._operations, loop.now, site, spec, args, kwargs, data)
+        self._operations = number = self._operations + 1
+        task = current_task(loop)
+        branch = task.branch if type(task) is RunTask else loop.root
+        step = StepOperation(branch.locate(name), number, loop.now, site, spec, args, kwargs, data)
         if not self.replaying:
             self._commands.append(RunStep(step))
         future = step.future = RunFuture(loop=loop)
@@ -441,6 +465,7 @@ class Run:
         if self.outcome is not None or self.closed:
             # Without raising: asyncio sets timers where it does not expect to be cancelled.
             return _never(TimerOperation(name, 0, 0, "", limits.NEVER, fire))
+        self.is_plain = False
         location = self._locate(name)
         # The deadline a replay derives can only differ if the code's duration changed; the first one stands.
         at = self._first_deadlines.get(location, at)
@@ -453,6 +478,7 @@ class Run:
     def ask_receive(self, types: EventTypes, name: str, site: str) -> tuple[ReceiveOperation, RunFuture]:
         if self._is_ending():
             return _never(ReceiveOperation(name, 0, 0, site, types)), RunFuture(loop=self.loop)
+        self.is_plain = False
         receive = ReceiveOperation(self._locate(name), self._count(), self.now, site, types)
         return receive, self._wait_for(receive)
 
@@ -508,7 +534,7 @@ class Run:
     def ask_watch(self, run_id: str, name: str, site: str) -> RunFuture:
         if self._is_ending():
             return RunFuture(loop=self.loop)
-        return self._ask_effect(WatchOperation(self._locate(name), self._count(), self.now, site, run_id))
+        return self._ask_effect(WatchOperation(self._locate(name), self._count(), self.now, site, b"", run_id))
 
     def _ask_effect(self, operation: EffectOperation) -> RunFuture:
         if not self.replaying:
@@ -558,11 +584,12 @@ class Run:
 
     def open_loops(self) -> Loops:
         if self.loops is None:
+            self.is_plain = False
             self.loops = Loops()
         return self.loops
 
     def ask_loop(self, location: str, resume: Callable[[LoopState], None]) -> None:
-        self.pending.add(LoopOperation(location, self._count(), self.now, resume))
+        self.pending.add(LoopOperation(location, self._count(), self.now, "", resume))
 
     def loop_state(self, iteration: int, data: bytes) -> LoopState:
         """What a replay needs to go on after this iteration."""
@@ -627,6 +654,7 @@ class Run:
         self.loop.stopped = True
 
     def set_status(self, value: Any) -> None:
+        self.is_plain = False
         self.custom_status = _ANY.encode(value, f"the status of run {self.id!r}")
 
     def log(self, level: int, message: str, args: tuple[Any, ...]) -> None:

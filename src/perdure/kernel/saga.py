@@ -70,7 +70,7 @@ class Saga:
         self._task = asyncio.current_task()
         self._outer = _current.get()
         _current.set(self)
-        run.sagas.append(self)
+        run.sagas = (*run.sagas, self)
         return self
 
     async def __aexit__(
@@ -85,7 +85,7 @@ class Saga:
         try:
             await self._end(run, error)
         finally:
-            run.sagas.remove(self)
+            run.sagas = tuple(saga for saga in run.sagas if saga is not self)
 
     @overload
     async def do(

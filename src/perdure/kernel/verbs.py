@@ -30,12 +30,14 @@ C = TypeVar("C")
 D = TypeVar("D")
 R = TypeVar("R")
 
+_get_running_loop = events._get_running_loop
+
 Duration = float | int | timedelta | str
 
 
 def running_run() -> Run | None:
     """The run whose code is running now, or None outside workflow code."""
-    loop = events._get_running_loop()
+    loop = _get_running_loop()
     return loop.owner if type(loop) is RunLoop else None  # type: ignore[return-value]
 
 
@@ -448,7 +450,9 @@ class State(MutableMapping[str, Any]):
 
     @staticmethod
     def _data() -> dict[str, Any]:
-        return current_run("state").state
+        run = current_run("state")
+        run.is_plain = False
+        return run.state
 
     def __getitem__(self, key: str) -> Any:
         return self._data()[key]

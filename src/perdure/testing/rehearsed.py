@@ -120,7 +120,7 @@ class _Builder(TurnBuilder):
             resident.commands = run.replay(records, frontier)
         finally:
             old.close()
-        resident.written.clear()
+        resident.written = ()
         for location, attempt in resident.attempts.items():
             attempt.operation = self._step(run, location, attempt.operation)
         resident.outcomes = [
