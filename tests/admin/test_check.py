@@ -1,4 +1,4 @@
-"""`check`: every open run replayed against the code on disk, and nothing written (issue 3, bar 6)."""
+"""`check`: every open run replayed against the code on disk, and nothing written."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def half_way(lives: Lives) -> bytes:
 
 
 def test_an_imported_run_goes_on_where_it_was(lives: Lives) -> None:
-    """Issue 3: into another store, of another kind; it is paused until somebody says so."""
+    """Into another store, of another kind; it is paused until somebody says so."""
 
     async def main() -> None:
         data = await half_way(lives)

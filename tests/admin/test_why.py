@@ -1,4 +1,4 @@
-"""`why`: the exact reason a run is not moving, in every situation it can be in (issue 3, bar 7)."""
+"""`why`: the exact reason a run is not moving, in every situation it can be in."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def old_and_new(name: str) -> tuple[str, str]:
 
 
 def test_a_run_that_was_past_the_change_takes_the_old_way(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3 (as bar 6 needs it): the open run is not disturbed by the guarded step."""
+    """CONFORMANCE V3: the open run is not disturbed by the guarded step."""
     name = workflow_name()
     old, new = old_and_new(name)
 

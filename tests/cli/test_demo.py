@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from perdure.admin.views import HistoryEntry
+from perdure.cli.demo import Teller
 from perdure.cli.demo_evidence import Evidence, Execution, Snapshot, Trace, checks, executions_of
 from perdure.cli.demo_timeline import timeline
 
 
 def test_the_demo_survives_its_own_kill(tmp_path: Path) -> None:
-    """Issue 2, bar 1: a fleet, a SIGKILL in the middle, another worker, nothing lost; in 80 columns, without a TTY."""
+    """A fleet, a SIGKILL in the middle, another worker, nothing lost; in 80 columns, without a TTY."""
     done = subprocess.run(
         [sys.executable, "-m", "perdure", "demo"],
         capture_output=True,
@@ -126,3 +129,13 @@ def test_the_timeline_fits_80_columns_and_shows_the_cut() -> None:
     row = next(line for line in lines if line.startswith("order-01"))
     assert "r" in row
     assert "!" in row
+
+
+def test_what_happens_is_told_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """A busy moment has more to tell than fits into a line."""
+    states = {"done": 2, "in a step": 3, "between steps": 1, "asleep": 4, "waiting for Approved": 2}
+    Teller(as_json=False).tell("kill -9 worker 1", found=states)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert all(f"{count} {state}" in text for state, count in states.items())

@@ -13,7 +13,7 @@ def modules_after(code: str) -> set[str]:
 
 
 def test_importing_perdure_loads_neither_click_nor_rich() -> None:
-    """Issue 2, bar 7: `import perdure` stays quick."""
+    """`import perdure` stays quick."""
     loaded = modules_after("import perdure")
     assert not {"click", "rich", "apsw", "perdure.cli"} & loaded
 

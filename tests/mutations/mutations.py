@@ -275,7 +275,7 @@ MUTATIONS = [
     ),
     Mutation(
         "attempts-are-not-counted", "every attempt is the first",
-        f"{_STEPS}:Attempt.__init__", "operation.attempts + 1", "1",
+        f"{_STEPS}:StepRunner.start", "operation.attempts + 1", "1",
     ),
     Mutation(
         "a-cancelled-step-still-counts", "the outcome of a step that was given up is recorded",

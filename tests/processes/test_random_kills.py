@@ -156,11 +156,11 @@ def survive(tmp_path: Path, kills: int, seed: int) -> Counter[str]:
 
 
 def test_thirty_random_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    """Issue 2, bar 4, and FAULTS A21, in the size for every day."""
+    """FAULTS A21: thirty kills at random moments, in the size for every day."""
     assert survive(tmp_path, kills=30, seed=30)["runs"] >= 30
 
 
 @pytest.mark.long
 def test_two_hundred_random_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    """Issue 2, bar 4, and FAULTS A21."""
+    """FAULTS A21: two hundred kills at random moments."""
     assert survive(tmp_path, kills=200, seed=200)["runs"] >= 200

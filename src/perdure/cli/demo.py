@@ -77,10 +77,12 @@ class Teller:
         if self._as_json:
             output.print_json({"event": what, "elapsed": self.elapsed(), **facts})
             return
-        shown = ", ".join(_fact(name, value) for name, value in facts.items())
-        output.console(80).print(
-            Text.assemble((f"{self.elapsed():5.1f} s  ", "dim"), what, (f"  {shown}", "dim")), soft_wrap=True
-        )
+        when, shown = f"{self.elapsed():5.1f} s  ", ", ".join(_fact(name, value) for name, value in facts.items())
+        if len(when) + len(what) + 2 + len(shown) > 80:
+            shown = "\n" + fill(shown, 80, initial_indent=" " * 11, subsequent_indent=" " * 11)
+        else:
+            shown = "  " + shown
+        output.console(80).print(Text.assemble((when, "dim"), what, (shown, "dim")), soft_wrap=True)
 
 
 def _fact(name: str, value: Any) -> str:
