@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from perdure.authoring.auto.names import Names
 from perdure.authoring.auto.source import Source, source_of
-from perdure.authoring.lint_tables import FORBIDDEN, MUTATORS, ORDERLESS, PATH_METHODS, SHIMMED
+from perdure.authoring.lint_tables import BARE, FORBIDDEN, MUTATORS, ORDERLESS, PATH_METHODS, SHIMMED, instead_of
 from perdure.authoring.workflow import Workflow
 from perdure.errors import NotRewritable
 
@@ -43,9 +43,14 @@ class Finding(NamedTuple):
     workflow: str
     through: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """All but the place."""
         way = f", through {' and '.join(repr(name) for name in self.through)}" if self.through else ""
-        return f"{self.file}:{self.line}: workflow {self.workflow!r}{way} {self.what}: {self.instead}"
+        return f"workflow {self.workflow!r}{way} {self.what}: {self.instead}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text}"
 
 
 def lint(workflow: Workflow[..., Any]) -> list[Finding]:
@@ -136,8 +141,8 @@ class _Code:
             self.helpers.append(target)
             return
         name = _qualified(target)
-        instead = _instead(name, FORBIDDEN) or (_instead(name, SHIMMED) if self._is_helper else None)
-        if instead is not None:
+        instead = instead_of(name, FORBIDDEN) or (instead_of(name, SHIMMED) if self._is_helper else None)
+        if instead is not None and not (name in BARE and len(node.args) >= BARE[name]):
             yield node, f"calls {ast.unparse(node.func)}()", instead
 
     def _is_path(self, node: ast.expr) -> bool:
@@ -208,17 +213,6 @@ def _qualified(target: Any) -> str:
     if owner is not None and not isinstance(owner, ModuleType):  # the functions of `random` are methods
         return f"{type(owner).__module__}.{target.__name__}"
     return f"{'os' if module in ('posix', 'nt') else module}.{name}"
-
-
-def _instead(name: str, table: dict[str, str]) -> str | None:
-    if name in table:
-        return table[name]
-    module = name
-    while "." in module:
-        module = module.rpartition(".")[0]
-        if f"{module}.*" in table:
-            return table[f"{module}.*"]
-    return None
 
 
 def _is_of_the_project(function: FunctionType) -> bool:

@@ -194,6 +194,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._compact_at = 64
         #: Iterations of durable loops under way. What is made in one is numbered there (`kernel.iterations`).
         self.iterations = 0
+        #: Set by a watchdog that has given up on this turn; raises what the turn ends with.
+        self.overdue: Callable[[], NoReturn] | None = None
 
     # -- used by the run ---------------------------------------------------------------------------------
 
@@ -236,6 +238,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                     )
         finally:
             self.running = False
+            if self.overdue is not None:
+                self.overdue()
 
     def close_generator(self, generator: Any) -> None:
         """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
