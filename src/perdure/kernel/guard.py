@@ -121,7 +121,7 @@ def is_library(file: str) -> bool:
     return file.startswith((_STANDARD, "<frozen")) or any(part in file for part in _INSTALLED) or is_internal(file)
 
 
-def _is_excused(frame: FrameType) -> bool:
+def is_excused(frame: FrameType) -> bool:
     """Whether what happens is not the doing of workflow code, although that is further down the stack."""
     code = frame.f_code
     # An object that happens to be let go now may belong to anybody.
@@ -135,7 +135,7 @@ def deed_of(frame: FrameType | None, builtin: str) -> Deed | None:
     caller: FrameType | None = None
     for one in workflow_frames(frame):
         file = one.f_code.co_filename
-        if _is_excused(one) or is_internal(file):
+        if is_excused(one) or is_internal(file):
             return None  # perdure or asyncio itself, before any line of the user: theirs to know
         called, caller = caller, one
         if not is_library(file):

@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from perdure.authoring.lint_tables import BARE, FORBIDDEN, SHIMMED, instead_of
 from perdure.errors import Nondeterministic
-from perdure.kernel.guard import INNOCENT, call_name, is_library, module_of, running_code, workflow_frames
+from perdure.kernel.guard import call_name, is_excused, is_library, module_of, running_code, workflow_frames
 from perdure.kernel.sites import is_internal
 
 #: Modules that hand on what they read: whoever calls them has it.
 _TRANSPARENT: Final = frozenset({
-    "_collections_abc", "_pydatetime", "_strptime", "arrow", "calendar", "collections.abc", "datetime",
+    "_collections_abc", "_pydatetime", "arrow", "collections.abc", "datetime",
     "django.utils.timezone", "email.utils", "faker", "genericpath", "getpass", "glob", "ntpath", "os", "pathlib",
     "pathlib._abc", "pathlib._local", "pendulum", "platform", "posixpath", "random", "secrets", "shutil", "tempfile",
     "threading", "ulid", "uuid", "uuid6",
@@ -32,7 +32,7 @@ _TRANSPARENT: Final = frozenset({
 #: Of these modules only starting a thread counts: a lock by itself changes nothing.
 _THREAD_MODULES: Final = frozenset({"_thread", "_queue"})
 #: Methods in which these answers are at home: nothing of them is kept beyond the process.
-_AT_HOME: Final = {"hash": "__hash__", "id": "__hash__"}
+_AT_HOME: Final = {"builtins.hash": "__hash__", "builtins.id": "__hash__"}
 _CHANCE: Final = "use `random()` or `uuid4()` from perdure"
 
 
@@ -117,17 +117,21 @@ class StrictGuard:
         if run is None:
             return
         called: FrameType | None = None
+        at_home = _AT_HOME.get(suspect.name)
         for caller in workflow_frames(frame):
             file = caller.f_code.co_filename
-            if not is_library(file) or file == run.spec.function.__code__.co_filename:
+            if caller.f_code.co_name == at_home or is_excused(caller):
+                return
+            if file == run.spec.function.__code__.co_filename:
                 break
-            module = module_of(caller)
-            if is_internal(file) or module not in _TRANSPARENT or module.partition(".")[0] in INNOCENT:
+            if file.startswith("<") and not file.startswith("<frozen"):
+                continue  # code made by a library for a class of the project, such as a dataclass's __init__
+            if not is_library(file):
+                break
+            if is_internal(file) or module_of(caller) not in _TRANSPARENT:
                 return
             called = caller
         else:
-            return
-        if called is None and caller.f_code.co_name == _AT_HOME.get(suspect.name.rpartition(".")[2]):
             return
         name = suspect.name.removeprefix("builtins.") if called is None else call_name(called)
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
