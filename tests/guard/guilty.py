@@ -415,7 +415,7 @@ async def looks_for_a_file() -> Any:
     return Machine().has_file()
 
 
-@guilty("strict", "Path.exists()", "step")
+@guilty("strict", "exists()", "step")
 async def looks_for_a_path() -> Any:
     return Machine().has_path()
 

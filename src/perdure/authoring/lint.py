@@ -29,6 +29,8 @@ _LIBRARIES = tuple(
     path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
 )
 _UNKNOWN: Any = object()
+#: A comment that takes its line out of the lint.
+EXCUSED = "# perdure: ignore"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -78,6 +80,8 @@ class _Search:
         code = _Code(function, source, is_helper=bool(through), auto=self._auto)
         for node, what, instead in code.findings():
             line = getattr(node, "lineno", source.node.lineno)
+            if EXCUSED in linecache.getline(source.file, line):
+                continue
             self.found.append(Finding(source.file, line, what, instead, self._workflow, through))
         for helper in code.helpers:
             self.look_at(helper, (*through, helper.__name__))
