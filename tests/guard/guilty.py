@@ -1,7 +1,7 @@
 """Workflows that do what they should not, most of them where a reader of the source would not see it.
 
-Each says which layer stops it, the call as it is named, and what to write instead. The workflows of `lint.guilty`, which
-the lint finds by reading, are listed by name with what becomes of them when they run all the same.
+Each says which layer stops it, the call as it is named, and what to write instead. The workflows of `lint.guilty`,
+which the lint finds by reading, are listed by name with what becomes of them when they run all the same.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Files:
     def __exit__(self, *_: object) -> None: ...
 
     def __iter__(self) -> Iterator[str]:
-        yield from open(self.name)
+        yield from open(self.name)  # noqa: SIM115
 
 
 @guilty("run time", "open()", A_STEP)

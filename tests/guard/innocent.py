@@ -406,7 +406,7 @@ async def types_and_enums() -> Any:
 
 @innocent
 async def caches() -> Any:
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def square(n: int) -> int:
         return n * n
 

@@ -107,7 +107,7 @@ def test_where_warnings_are_errors_the_start_is_refused(lives: Lives) -> None:
         async with lives.engine() as engine:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", DeterminismWarning)
-                with pytest.raises(DeterminismWarning, match="os.getpid"):
+                with pytest.raises(DeterminismWarning, match=r"os\.getpid"):
                     await engine.start(calls_a_helper(), id="run")
             assert await engine.list() == []
 

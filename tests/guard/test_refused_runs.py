@@ -305,5 +305,3 @@ def test_the_strict_guard_leaves_a_profiler_alone() -> None:
         sys.setprofile(None)
         engine.shut()
     assert seen
-
-

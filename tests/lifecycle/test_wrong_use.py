@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, EngineNotOpen, Forbidden, RunFailed, event, step, workflow
+from perdure import Engine, EngineNotOpen, Forbidden, event, step, workflow
 from perdure.errors import NotInWorkflow, WrongLoop
 from support.lives import Lives, run_async
 from support.processes import Process

@@ -13,24 +13,21 @@ import functools
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from perdure.authoring.auto.names import Names
-from perdure.authoring.auto.source import Source, source_of
+from perdure.authoring.auto.source import Source, parsed, source_of
 from perdure.authoring.lint_tables import BARE, FORBIDDEN, MUTATORS, ORDERLESS, PATH_METHODS, SHIMMED, instead_of
 from perdure.authoring.workflow import Workflow
 from perdure.errors import NotRewritable
+from perdure.kernel.guard import is_library
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
-)
 _UNKNOWN: Any = object()
 #: A comment that takes its line out of the lint.
 EXCUSED = "# perdure: ignore"
+_CHANGEABLE = (list, dict, set, int, float, str, type(None))
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -99,7 +96,6 @@ class _Code:
         self._closure = _cells(function)
         self._local = _bound(source.node) - set(function.__code__.co_freevars)
         self._sets = _set_variables(source.node)
-        self._mutated = _mutated_globals(source.file)
         self.helpers: list[FunctionType] = []
 
     def findings(self) -> Iterator[tuple[ast.AST, str, str]]:
@@ -190,9 +186,11 @@ class _Code:
             if node.attr == "environ" and self._resolved(node) is os.environ and not self._is_recorded_read(node):
                 yield node, "reads the environment", "pass what it needs as an argument, or read it in a step"
             return
-        if not isinstance(node, ast.Name) or node.id in self._local or node.id not in self._mutated:
+        if not isinstance(node, ast.Name) or node.id in self._local or node.id not in self._globals:
             return
-        if isinstance(self._globals.get(node.id), (list, dict, set, int, float, str, type(None))):
+        value = self._globals[node.id]
+        # Asked last: it means reading all of the file.
+        if isinstance(value, _CHANGEABLE) and node.id in _mutated_globals(self._source.file):
             yield (
                 node,
                 f"uses the global {node.id!r}, which code of its module changes",
@@ -221,7 +219,7 @@ def _qualified(target: Any) -> str:
 
 def _is_of_the_project(function: FunctionType) -> bool:
     file = function.__code__.co_filename
-    return not file.startswith(("<", _PACKAGE, *_LIBRARIES)) and "site-packages" not in file
+    return not file.startswith("<") and not is_library(file)
 
 
 def _cells(function: FunctionType) -> dict[str, Any]:
@@ -297,7 +295,7 @@ def _set_variables(node: ast.AST) -> frozenset[str]:
 def _mutated_globals(file: str) -> frozenset[str]:
     """Top-level names of a file that its functions assign, or call a changing method of."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree, _ = parsed("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return frozenset()
     found: set[str] = set()

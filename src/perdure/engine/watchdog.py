@@ -135,8 +135,8 @@ class Watchdog:
         run_id = getattr(loop.owner, "id", "?")
         stack = _stack(sys._current_frames().get(self._watched))
         reason = (
-            f"workflow code kept the worker for {held:.0f} seconds in one turn without waiting for anything, so the turn "
-            f"was abandoned. Look for a loop without an end, or move the work into a step. It was at\n{stack}"
+            f"workflow code kept the worker for {held:.0f} seconds in one turn without waiting for anything, so the "
+            f"turn was abandoned. Look for a loop without an end, or move the work into a step. It was at\n{stack}"
         )
         self._striking = True
         try:

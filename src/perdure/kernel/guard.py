@@ -1,8 +1,8 @@
 """The determinism guard at run time: whether workflow code may do what it is about to do.
 
 Python tells audit hooks of every file, socket and process that is about to be opened. The engine installs one
-(`engine.guarding`) that asks `refuse` here. Workflow code runs inside `RunLoop.drain`, so nothing has to be set around a
-turn: on the thread of a turn the running loop is a `RunLoop` that is running, and nowhere else.
+(`engine.guarding`) that asks `refuse` here. Workflow code runs inside `RunLoop.drain`, so nothing has to be set around
+a turn: on the thread of a turn the running loop is a `RunLoop` that is running, and nowhere else.
 
 Everything here is a look at the stack. It is called before something forbidden happens, never on the way of a step.
 """

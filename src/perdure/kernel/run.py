@@ -854,7 +854,8 @@ class Run:
         elif error is not None:
             refused = _refusal_in(error)
             if refused is not None:
-                raise refused  # the code is at fault, and other code can mend it: parked, with nothing of this turn kept
+                # The code is at fault, and other code can mend it: parked, with nothing of this turn kept.
+                raise refused
             self.outcome = Fail(encode_error(error), abandoned)
         else:
             self.outcome = self._completed(main.result(), abandoned)

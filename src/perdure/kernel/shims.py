@@ -85,7 +85,7 @@ def _mktime(run: Run, moment: Any) -> float:
     year, month, day, hour, minute, second = tuple(moment)[:6]
     begun = datetime_module.datetime(year, 1, 1, tzinfo=datetime_module.UTC).timestamp()
     months = datetime_module.date(year + (month - 1) // 12, (month - 1) % 12 + 1, 1) - datetime_module.date(year, 1, 1)
-    return begun + (months.days + day - 1) * 86_400 + hour * 3_600 + minute * 60 + second
+    return float(begun + (months.days + day - 1) * 86_400 + hour * 3_600 + minute * 60 + second)
 
 
 def _strftime(run: Run, form: str, moment: Any = None) -> str:

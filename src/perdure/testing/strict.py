@@ -1,9 +1,9 @@
 """The strict guard: in tests, workflow code that reads a clock, chance or the machine past perdure is stopped there.
 
 While workflow code runs, Python tells this guard of every call (`sys.setprofile`). What would differ on a replay raises
-`Nondeterministic` at the call, with its line and what to write. A call counts if workflow code or a helper of the project
-makes it, directly or through a module that only hands the value on (`uuid.uuid4` draws its bits from `os.urandom`).
-Other libraries may do as they like: a logger that takes the time for its line changes nothing.
+`Nondeterministic` at the call, with its line and what to write. A call counts if workflow code or a helper of the
+project makes it, directly or through a module that only hands the value on (`uuid.uuid4` draws its bits from
+`os.urandom`). Other libraries may do as they like: a logger that takes the time for its line changes nothing.
 
 What the stand-ins give to workflow code never gets here: they do not call the originals.
 """
@@ -43,7 +43,9 @@ class _Suspect(NamedTuple):
 
 #: Functions written in Python that read something by themselves.
 _READERS: dict[CodeType, _Suspect] = {
-    type(os.environ).__getitem__.__code__: _Suspect("os.environ", "pass what it needs as an argument, or read it in a step")
+    type(os.environ).__getitem__.__code__: _Suspect(
+        "os.environ", "pass what it needs as an argument, or read it in a step"
+    )
 }
 _SEED = random.Random.seed.__code__
 _UNSEEDED = _Suspect("random.Random", f"give it a seed, or {_CHANCE}")
@@ -136,8 +138,8 @@ class StrictGuard:
         name = suspect.name.removeprefix("builtins.") if called is None else call_name(called)
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         self._refused = Nondeterministic(
-            f"workflow code called {name}() in {caller.f_code.co_name!r} at {place}, which gives something else on every "
-            f"replay: {suspect.instead}."
+            f"workflow code called {name}() in {caller.f_code.co_name!r} at {place}, which gives something else on "
+            f"every replay: {suspect.instead}."
         )
         raise self._refused
 
