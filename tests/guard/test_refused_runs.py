@@ -104,6 +104,7 @@ def test_a_refused_run_is_parked_and_goes_on_with_mended_code(lives: Lives, file
             with pytest.raises(RunParked, match=r"Path\.read_text\(\) at test_refused_runs.py:\d+.*@step"):
                 await run.result()
             assert [entry.kind for entry in await engine.history("run")] == ["started"]
+            assert (await engine.why("run")).kind == "parked-forbidden"
             _code["mended"] = True
             assert await engine.resume("run")
             assert await run.result() == "content"

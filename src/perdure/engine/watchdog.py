@@ -140,7 +140,7 @@ class Watchdog:
         )
         self._striking = True
         try:
-            loop.overdue = lambda: self._absorb(loop, reason)
+            loop.overdue = lambda: self._absorb(reason)
             # Looked at again, now that leaving the turn waits for us: what was seen before may have ended meanwhile.
             again = loop_of(sys._current_frames().get(self._watched))
             if again is loop and loop.running and getattr(loop.owner, "last_seq", 0) == seq:
@@ -156,7 +156,7 @@ class Watchdog:
 
     # -- on the watched thread ---------------------------------------------------------------------------------------
 
-    def _absorb(self, loop: RunLoop, reason: str) -> NoReturn:
+    def _absorb(self, reason: str) -> NoReturn:
         """At the end of a turn that was given up on: make sure that nothing of it arrives later."""
         _until_done(self._settle)
         raise Spinning(reason)
