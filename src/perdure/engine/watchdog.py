@@ -11,7 +11,6 @@ on the way out of a turn it waits until the exception has been thrown, takes it 
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import sys
 import threading
@@ -179,6 +178,8 @@ def _until_done(act: Callable[[], None]) -> None:
 
 def _throw(thread: int, kind: type[BaseException] | None) -> None:
     """Raise an exception in another thread at its next instruction; None takes one back that has not arrived."""
+    import ctypes  # for this rare case only: it is slow to import
+
     target = ctypes.c_ulong(thread)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(target, None if kind is None else ctypes.py_object(kind))
 
