@@ -24,6 +24,7 @@ from perdure.errors import ChildCancelled as ChildCancelled
 from perdure.errors import ChildFailed as ChildFailed
 from perdure.errors import CompensationFailed as CompensationFailed
 from perdure.errors import Critical as Critical
+from perdure.errors import DeterminismWarning as DeterminismWarning
 from perdure.errors import Diverged as Diverged
 from perdure.errors import EngineNotOpen as EngineNotOpen
 from perdure.errors import ExportUnusable as ExportUnusable

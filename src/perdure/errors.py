@@ -18,6 +18,7 @@
     │   ├── NotInWorkflow   P-102   a verb was called outside workflow code
     │   ├── NotInStep       P-103   current_step() was called outside a step
     │   ├── Forbidden       P-104   I/O or another engine call inside workflow code
+    │   │   └── Nondeterministic P-111  a value that differs on replay, read inside workflow code (in tests)
     │   ├── Spinning        P-105   workflow code ran on and on without ever waiting
     │   ├── Stuck           P-106   workflow code waits for something the engine does not know
     │   ├── ChildFailed     P-107   a child ended with an error (its cause)
@@ -64,6 +65,8 @@ Control signals of step code (raise them to steer retrying; they are ordinary ex
     Critical        P-607   never retry: no attempt could help (a NonRetryable)
     LostChange      P-225   a function that auto mode recorded changed a value of its caller (a NonRetryable)
     Rollback        P-608   undo the saga on purpose; never retried either (a NonRetryable)
+
+`DeterminismWarning` is no error: what the lint of workflow code warns of, for the filters of Python's `warnings`.
 """
 
 from __future__ import annotations
@@ -72,6 +75,10 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from perdure.limits import DURATION_SECONDS_MAX
+
+
+class DeterminismWarning(UserWarning):
+    """Workflow code that a replay would not repeat, found by reading it. Points at the line."""
 
 
 class PerdureError(Exception):
@@ -190,6 +197,12 @@ class Forbidden(WorkflowError):
     """I/O, threads or an engine call inside workflow code; the message names the step to write instead."""
 
     code = "P-104"
+
+
+class Nondeterministic(Forbidden):
+    """Workflow code read something that differs on a replay; raised by the strict guard of `perdure.testing`."""
+
+    code = "P-111"
 
 
 class Spinning(WorkflowError):

@@ -48,6 +48,13 @@ GROUP_DEPTH_MAX: Final = 4
 #: all of them in 10,001.
 TURN_CALLBACKS_MAX: Final = 1_000_000
 
+#: A turn is a matter of microseconds. One that takes this long keeps every other run of its worker waiting, and is
+#: reported with its stack.
+TURN_SECONDS_WARN: Final = 1.0
+#: One that takes this long is abandoned and its run parked. A guess: long enough for any honest computation, short
+#: enough that the other runs are not lost sight of.
+TURN_SECONDS_MAX: Final = 30.0
+
 #: Pending operations listed in a run's frontier (what it waits for, shown to other processes). The
 #: count and a digest cover the rest.
 FRONTIER_OPERATIONS_MAX: Final = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import datetime as dt
+import json
 import os
 import random
 import secrets
@@ -56,6 +57,11 @@ async def draws_lots() -> list[Any]:
         seen += [random.random(), draw(), randint(1, 10**9), choice(range(10**6)), deck, random.sample(deck, 3)]
         seen += [random.gauss(0, 1), random.getrandbits(70), random.uniform(1, 2), random.randbytes(4).hex()]
         seen += [str(uuid.uuid4()), str(uuid4()), str(uuid.uuid1()), random.Random().random()]
+        state = random.getstate()
+        again = random.random()
+        random.setstate(state)
+        seen.append(random.random() == again)
+        seen.append(random.binomialvariate(10) if hasattr(random, "binomialvariate") else 0)
         await in_between(number)
     return seen
 
@@ -74,6 +80,9 @@ async def imports_inside() -> list[Any]:
 @workflow
 async def reads_other_clocks() -> list[Any]:
     first = [list(time.gmtime()), list(time.localtime()), time.strftime("%s"), time.ctime(), time.asctime()]
+    first += [time.clock_gettime(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC)]
+    first += [time.process_time(), time.process_time_ns(), time.thread_time(), time.thread_time_ns()]
+    first += [time.monotonic_ns(), time.perf_counter_ns()]
     await in_between(0)
     return first
 
@@ -230,3 +239,39 @@ def test_a_uuid7_sorts_by_the_time_of_the_run() -> None:
     assert made.int >> 80 == 1_700_000_000_123
     assert (made.int >> 76) & 0xF == 7
     assert made.variant == uuid.RFC_4122
+
+
+@workflow
+async def converts_times() -> list[Any]:
+    made = moment.fromtimestamp(1_700_000_000)
+    there = time.mktime(time.localtime(1_700_000_000))
+    return [made.isoformat(), date.fromtimestamp(1_700_000_000).isoformat(), there]
+
+
+def test_the_zone_of_the_machine_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS D5: what Python takes for local time is UTC in a run, in both directions."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        with Drive(converts_times()) as drive:
+            outcome: Any = drive.run.outcome
+            assert bytes(outcome.value) == b'["2023-11-14T22:13:20","2023-11-14",1700000000.0]'
+        assert moment.fromtimestamp(1_700_000_000).hour == 7, "outside it is the machine's"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@workflow
+async def makes_a_uuid1() -> list[str]:
+    return [str(uuid.uuid1()), str(uuid.uuid1(node=7, clock_seq=9))]
+
+
+def test_a_uuid1_holds_the_time_of_the_run() -> None:
+    """RFC 9562: version 1, the run's time, a drawn node."""
+    with Drive(makes_a_uuid1()) as drive:
+        outcome: Any = drive.run.outcome
+        drawn, given = [uuid.UUID(text) for text in json.loads(bytes(outcome.value))]
+    assert drawn.version == given.version == 1
+    assert (drawn.time - 0x01B21DD213814000) // 10 == drive.records[0].at
+    assert (given.node, given.clock_seq) == (7, 9)

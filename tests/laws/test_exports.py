@@ -19,6 +19,7 @@ EXPORTED = [
     "CompensationFailed",
     "Critical",
     "DeadLetterView",
+    "DeterminismWarning",
     "Diverged",
     "Engine",
     "EngineNotOpen",

@@ -31,6 +31,9 @@ _PARKED = {
     "ValidationError": "undecodable",
     "Stuck": "stuck",
     "Spinning": "spinning",
+    "TurnAbandoned": "spinning",
+    "Forbidden": "forbidden",
+    "Nondeterministic": "forbidden",
 }
 
 

@@ -13,22 +13,21 @@ import functools
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from perdure.authoring.auto.names import Names
-from perdure.authoring.auto.source import Source, source_of
-from perdure.authoring.lint_tables import FORBIDDEN, MUTATORS, ORDERLESS, PATH_METHODS, SHIMMED
+from perdure.authoring.auto.source import Source, parsed, source_of
+from perdure.authoring.lint_tables import BARE, FORBIDDEN, MUTATORS, ORDERLESS, PATH_METHODS, SHIMMED, instead_of
 from perdure.authoring.workflow import Workflow
 from perdure.errors import NotRewritable
+from perdure.kernel.guard import is_library
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
-)
 _UNKNOWN: Any = object()
+#: A comment that takes its line out of the lint.
+EXCUSED = "# perdure: ignore"
+_CHANGEABLE = (list, dict, set, int, float, str, type(None))
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -43,9 +42,14 @@ class Finding(NamedTuple):
     workflow: str
     through: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """All but the place."""
         way = f", through {' and '.join(repr(name) for name in self.through)}" if self.through else ""
-        return f"{self.file}:{self.line}: workflow {self.workflow!r}{way} {self.what}: {self.instead}"
+        return f"workflow {self.workflow!r}{way} {self.what}: {self.instead}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.text}"
 
 
 def lint(workflow: Workflow[..., Any]) -> list[Finding]:
@@ -73,6 +77,8 @@ class _Search:
         code = _Code(function, source, is_helper=bool(through), auto=self._auto)
         for node, what, instead in code.findings():
             line = getattr(node, "lineno", source.node.lineno)
+            if EXCUSED in linecache.getline(source.file, line):
+                continue
             self.found.append(Finding(source.file, line, what, instead, self._workflow, through))
         for helper in code.helpers:
             self.look_at(helper, (*through, helper.__name__))
@@ -90,7 +96,6 @@ class _Code:
         self._closure = _cells(function)
         self._local = _bound(source.node) - set(function.__code__.co_freevars)
         self._sets = _set_variables(source.node)
-        self._mutated = _mutated_globals(source.file)
         self.helpers: list[FunctionType] = []
 
     def findings(self) -> Iterator[tuple[ast.AST, str, str]]:
@@ -136,8 +141,8 @@ class _Code:
             self.helpers.append(target)
             return
         name = _qualified(target)
-        instead = _instead(name, FORBIDDEN) or (_instead(name, SHIMMED) if self._is_helper else None)
-        if instead is not None:
+        instead = instead_of(name, FORBIDDEN) or (instead_of(name, SHIMMED) if self._is_helper else None)
+        if instead is not None and not (name in BARE and len(node.args) >= BARE[name]):
             yield node, f"calls {ast.unparse(node.func)}()", instead
 
     def _is_path(self, node: ast.expr) -> bool:
@@ -181,9 +186,11 @@ class _Code:
             if node.attr == "environ" and self._resolved(node) is os.environ and not self._is_recorded_read(node):
                 yield node, "reads the environment", "pass what it needs as an argument, or read it in a step"
             return
-        if not isinstance(node, ast.Name) or node.id in self._local or node.id not in self._mutated:
+        if not isinstance(node, ast.Name) or node.id in self._local or node.id not in self._globals:
             return
-        if isinstance(self._globals.get(node.id), (list, dict, set, int, float, str, type(None))):
+        value = self._globals[node.id]
+        # Asked last: it means reading all of the file.
+        if isinstance(value, _CHANGEABLE) and node.id in _mutated_globals(self._source.file):
             yield (
                 node,
                 f"uses the global {node.id!r}, which code of its module changes",
@@ -210,20 +217,9 @@ def _qualified(target: Any) -> str:
     return f"{'os' if module in ('posix', 'nt') else module}.{name}"
 
 
-def _instead(name: str, table: dict[str, str]) -> str | None:
-    if name in table:
-        return table[name]
-    module = name
-    while "." in module:
-        module = module.rpartition(".")[0]
-        if f"{module}.*" in table:
-            return table[f"{module}.*"]
-    return None
-
-
 def _is_of_the_project(function: FunctionType) -> bool:
     file = function.__code__.co_filename
-    return not file.startswith(("<", _PACKAGE, *_LIBRARIES)) and "site-packages" not in file
+    return not file.startswith("<") and not is_library(file)
 
 
 def _cells(function: FunctionType) -> dict[str, Any]:
@@ -299,7 +295,7 @@ def _set_variables(node: ast.AST) -> frozenset[str]:
 def _mutated_globals(file: str) -> frozenset[str]:
     """Top-level names of a file that its functions assign, or call a changing method of."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree, _ = parsed("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return frozenset()
     found: set[str] = set()

@@ -14,7 +14,8 @@ SHIMMED: Final[dict[str, str]] = {
         f"time.{name}": _NOW
         for name in (
             "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
-            "process_time_ns", "thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime",
+            "process_time_ns", "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns", "localtime",
+            "gmtime", "ctime", "asctime", "strftime",
         )
     },
     **{f"datetime.datetime.{name}": _NOW for name in ("now", "utcnow", "today")},
@@ -22,6 +23,8 @@ SHIMMED: Final[dict[str, str]] = {
     **{f"uuid.{name}": _CHANCE for name in ("uuid1", "uuid4", "uuid6", "uuid7")},
     "random.*": _CHANCE,
     "os.urandom": _STEP,
+    "os.getrandom": _STEP,
+    "uuid.getnode": _STEP,
     "secrets.*": _STEP,
 }  # fmt: skip
 
@@ -64,6 +67,11 @@ FORBIDDEN: Final[dict[str, str]] = {
     "asyncio.threads.to_thread": _STEP,
 }  # fmt: skip
 
+#: With this many arguments they read no clock and draw no lots: `time.ctime(0)`, `random.Random(4)`.
+BARE: Final[dict[str, int]] = {
+    "time.gmtime": 1, "time.localtime": 1, "time.ctime": 1, "time.asctime": 1, "time.strftime": 2, "random.Random": 1,
+}  # fmt: skip
+
 #: Methods by which a path touches the disk, wherever it comes from.
 PATH_METHODS: Final = frozenset({
     "chmod", "exists", "glob", "is_dir", "is_file", "iterdir", "mkdir", "open", "read_bytes", "read_text", "rename",
@@ -77,3 +85,15 @@ MUTATORS: Final = frozenset({
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault",
     "update",
 })  # fmt: skip
+
+
+def instead_of(name: str, table: dict[str, str]) -> str | None:
+    """What to write instead of something, by its qualified name; `module.*` in the table stands for all of a module."""
+    if name in table:
+        return table[name]
+    module = name
+    while "." in module:
+        module = module.rpartition(".")[0]
+        if f"{module}.*" in table:
+            return table[f"{module}.*"]
+    return None

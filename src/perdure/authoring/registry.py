@@ -102,9 +102,12 @@ class Registry:
         self._events.add(spec.name, spec, place)
 
     def workflow(self, name: str, version: str) -> WorkflowSpec | None:
-        table = self._workflows.get(name)
-        definition = table.get(version) if table is not None else None
+        definition = self.definition(name, version)
         return definition.spec if definition is not None else None
+
+    def definition(self, name: str, version: str) -> Definition | None:
+        table = self._workflows.get(name)
+        return table.get(version) if table is not None else None
 
     def latest(self, name: str) -> WorkflowSpec:
         """The newest version of a workflow. Raises `UnknownWorkflow`, listing close names."""

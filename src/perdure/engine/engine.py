@@ -23,6 +23,7 @@ from perdure.authoring.workflow import Invocation
 from perdure.engine.client import Client, OnConflict
 from perdure.engine.clock import Clock, Timekeeper, timekeeper
 from perdure.engine.events import EventClient
+from perdure.engine.guarding import install_guard
 from perdure.engine.lifecycle import Lifecycle
 from perdure.engine.outages import Outages
 from perdure.engine.recovery import Recovery
@@ -134,6 +135,7 @@ class Engine:
             raise EngineNotOpen("this engine is already open; open() it once.")
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
+        install_guard()
         await self._store.open()
         try:
             await self._open_parts()

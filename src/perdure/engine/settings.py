@@ -28,12 +28,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timer_resolution: float = limits.TIMER_RESOLUTION_SECONDS_DEFAULT
     #: What to do when a replayed step is given other arguments than were recorded.
     arguments_check: Literal["off", "warn", "park"] = "warn"
+    #: What to do when workflow code opens files, sockets or processes.
+    io_check: Literal["off", "warn", "refuse"] = "refuse"
+    #: Whether the code of a workflow is read for mistakes when it is first used.
+    lint: Literal["off", "warn"] = "warn"
+    #: When a turn that keeps the worker is reported, and when it is abandoned; 0: never.
+    turn_warning: float = limits.TURN_SECONDS_WARN
+    turn_limit: float = limits.TURN_SECONDS_MAX
 
     def __post_init__(self) -> None:
         for name in ("residents_max", "steps_max", "step_threads", "recoveries_max", "max_pending_events"):
             if getattr(self, name) < 1:
                 raise BadArgument(f"the setting {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("event_retention", "cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution"):
+        for name in (
+            "event_retention", "cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution", "turn_warning",
+            "turn_limit",
+        ):  # fmt: skip
             if not 0.0 <= getattr(self, name) <= limits.DURATION_SECONDS_MAX:
                 raise BadArgument(
                     f"the setting {name} is a number of seconds, zero or more, not {getattr(self, name)}."

@@ -20,12 +20,14 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.engine.clock import Timekeeper
 from perdure.engine.coordinator import Coordinator
+from perdure.engine.linting import Linter
 from perdure.engine.outages import Outages
 from perdure.engine.resident import Inbox, Resident, as_judged
 from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
 from perdure.engine.turns import TurnBuilder, started_record
+from perdure.engine.watchdog import Watchdog
 from perdure.errors import EngineNotOpen, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
@@ -157,6 +159,10 @@ class Worker:
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
         self._steps = StepRunner(clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready)
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
+        self._linter = Linter(registry, active=settings.lint == "warn")
+        self._watchdog = Watchdog(settings.turn_warning, settings.turn_limit)
+        #: What runs are made from; tests have another.
+        self.run_class: type[Run] = Run
 
     def draw_seed(self) -> int:
         return self._rng.getrandbits(63)
@@ -166,6 +172,7 @@ class Worker:
     def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Stored]:
         """Start a run here. Resolves when it is stored, together with its first turn, which the next pump takes; runs
         of one moment are stored together."""
+        self._linter.read(spec.name, spec.version)
         answer: asyncio.Future[Stored] = self._loop.create_future()
         self._newcomers.append(Newcomer(spec, data, run_id, answer))
         self._schedule_pump()
@@ -260,12 +267,14 @@ class Worker:
             self.errands.reread_inbox(resident.key)
 
     def _new_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
-        return Run(
+        self._linter.read_quietly(spec.name, spec.version)
+        return self.run_class(
             spec,
             run_id,
             generation,
             latest=self._registry.latest,
             arguments_check=self._settings.arguments_check,
+            io_check=self._settings.io_check,
         )
 
     # -- runs from the store -----------------------------------------------------------------------------------
@@ -296,6 +305,7 @@ class Worker:
             self._release_unknown(loaded)
             return
         run = self._new_run(spec, row.id, row.generation)
+        self._watchdog.beat()
         try:
             records = decode_journal(loaded)
             frontier = decode_frontier(row.frontier) if row.frontier is not None else None
@@ -391,6 +401,7 @@ class Worker:
         self._pump_scheduled = False
         if self._closed:
             return
+        self._watchdog.beat()
         now = self._clock.now()
         moved: list[Resident] = []
         turns: list[Turn] = []
@@ -696,6 +707,7 @@ class Worker:
             await asyncio.sleep(0.01)
             waited += 0.01
         self._closed = True
+        self._watchdog.close()
         self._deadlines.close()
         self._turn_away()
         for resident in self.coordinator:
@@ -715,6 +727,7 @@ class Worker:
     def abandon(self) -> None:
         """Forget everything at once, as a crash would; nothing more is written."""
         self._closed = True
+        self._watchdog.close()
         self._turn_away()
         for one in itertools.chain.from_iterable(self._creating):
             one.resident.run.close()

@@ -41,5 +41,11 @@ class Draws(random.Random):
     def seed(self, *args: Any, **kwargs: Any) -> None:
         """Reseeding would be global in the module `random`; here the run's own seed stands."""
 
+    def getstate(self) -> tuple[Any, ...]:
+        return ("perdure", self._counter)
+
+    def setstate(self, state: tuple[Any, ...]) -> None:
+        _, self._counter = state
+
     def uuid4(self) -> uuid.UUID:
         return uuid.UUID(int=self.getrandbits(128), version=4)

@@ -260,6 +260,11 @@ def with_attempts(error: BaseException, attempts: int) -> BaseException:
     return error
 
 
+def is_recorded(error: BaseException) -> bool:
+    """Whether a step raised this, rather than the code that has it now."""
+    return ATTEMPTS_ATTRIBUTE in BaseException.__dict__["__dict__"].__get__(error)
+
+
 def attempts_of(error: BaseException) -> int:
     """How often the step that raised this was tried; 1 for an error that no step raised."""
     return int(_safely(lambda: vars(error).get(ATTEMPTS_ATTRIBUTE, 1), 1))

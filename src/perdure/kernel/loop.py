@@ -197,6 +197,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._compact_at = 64
         #: Iterations of durable loops under way. What is made in one is numbered there (`kernel.iterations`).
         self.iterations = 0
+        #: Set by a watchdog that has given up on this turn; raises what the turn ends with.
+        self.overdue: Callable[[], NoReturn] | None = None
 
     # -- used by the run ---------------------------------------------------------------------------------
 
@@ -234,6 +236,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                     return
         finally:
             self.running = False
+            if self.overdue is not None:
+                self.overdue()
         raise Spinning(
             f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
             "anything durable. Look for a loop that awaits what is always ready."

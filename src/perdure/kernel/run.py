@@ -10,8 +10,9 @@ Life of a run object
     Run(spec, ...) -> deliver(Started) -> deliver(...)* -> outcome set -> close()
                   or  replay(records)  -> deliver(...)* -> ...
 
-Raises `Diverged` (the code changed), `NotDecodable`, `Spinning` or `Stuck` out of `deliver` and `replay`: the
-engine parks the run. After that, or after `close`, the object is only good for the garbage collector.
+Raises `Diverged` (the code changed), `NotDecodable`, `Forbidden` (the code ended by one), `Spinning` or `Stuck` out of
+`deliver` and `replay`: the engine parks the run. After that, or after `close`, the object is only good for the garbage
+collector.
 
 Over 600 lines, and still one thing: the meeting point of loop, journal, operations and commands, which each have their
 own module; what is here changes together.
@@ -32,6 +33,7 @@ from perdure.errors import (
     ChildCancelled,
     ChildFailed,
     Diverged,
+    Forbidden,
     InboxFull,
     NotStorable,
     RunConflict,
@@ -62,7 +64,7 @@ from perdure.kernel.commands import (
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec, EventTypes, StepSpec, WorkflowSpec
 from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mismatch
 from perdure.kernel.draws import Draws
-from perdure.kernel.faults import decode_error, encode_error, with_attempts
+from perdure.kernel.faults import decode_error, encode_error, is_recorded, with_attempts
 from perdure.kernel.iterations import Loops
 from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
 from perdure.kernel.loop import RunFuture, RunLoop, RunTask, batch, current_task, make_loop
@@ -99,6 +101,8 @@ class OpenSaga(Protocol):
 
 
 ArgumentsCheck = Literal["off", "warn", "park"]
+#: What becomes of I/O in workflow code: see `kernel.guard`.
+IOCheck = Literal["off", "warn", "refuse"]
 
 #: Location of the timer that ends a cancelled run which does not come to an end by itself.
 GRACE_LOCATION = "cancel-grace"
@@ -114,7 +118,7 @@ class Run:
     __slots__ = (
         "_arguments_check", "_commands", "_draws", "_first_deadlines", "_given_up", "_has_state", "_journal", "_main",
         "_noted", "_operations", "_patches", "_refusals", "cancel_reason", "cancel_requested", "changes", "closed",
-        "custom_status", "generation", "id", "is_plain", "last_seq", "latest", "loop", "loops", "outcome",
+        "custom_status", "generation", "id", "io_check", "is_plain", "last_seq", "latest", "loop", "loops", "outcome",
         "parent_id", "pending", "replaying", "requests", "sagas", "seed", "spec", "state",
     )  # fmt: skip
 
@@ -126,8 +130,10 @@ class Run:
         *,
         latest: Callable[[str], WorkflowSpec],
         arguments_check: ArgumentsCheck = "warn",
+        io_check: IOCheck = "refuse",
     ) -> None:
         self.spec = spec
+        self.io_check = io_check
         self.id = run_id
         self.generation = generation
         self.parent_id: str | None = None
@@ -874,6 +880,10 @@ class Run:
         if main.cancelled() and self.cancel_requested:
             self.outcome = EndCancelled(self.cancel_reason, abandoned=abandoned)
         elif error is not None:
+            refused = _refusal_in(error)
+            if refused is not None:
+                # The code is at fault, and other code can mend it: parked, with nothing of this turn kept.
+                raise refused
             self.outcome = Fail(encode_error(error), abandoned)
         else:
             self.outcome = self._completed(main.result(), abandoned)
@@ -923,6 +933,13 @@ class Run:
             if stack:
                 return f"{stack[-1].f_code.co_name}, line {stack[-1].f_lineno} of {stack[-1].f_code.co_filename}"
         return "no task is left"
+
+
+def _refusal_in(error: BaseException) -> Forbidden | None:
+    """What the code was not allowed to do, if that is why it ended; not an error of this kind that a step raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for member in error.exceptions if (found := _refusal_in(member)) is not None), None)
+    return error if isinstance(error, Forbidden) and not is_recorded(error) else None
 
 
 def _never(operation: Op) -> Op:

@@ -59,11 +59,11 @@ def _no_sleep(run: Run, *_: Any) -> NoReturn:
     raise Forbidden("workflow code called time.sleep(), which blocks the worker. Write `await sleep(...)` instead.")
 
 
-def _seconds(run: Run) -> float:
+def _seconds(run: Run, *_clock: Any) -> float:
     return run.now / 1_000_000
 
 
-def _nanoseconds(run: Run) -> int:
+def _nanoseconds(run: Run, *_clock: Any) -> int:
     return run.now * 1_000
 
 
@@ -80,6 +80,14 @@ def _ctime(run: Run, seconds: float | None = None) -> str:
     return time_module.asctime(_utc(run, seconds))
 
 
+def _mktime(run: Run, moment: Any) -> float:
+    # The inverse of `localtime`, which is UTC here.
+    year, month, day, hour, minute, second = tuple(moment)[:6]
+    begun = datetime_module.datetime(year, 1, 1, tzinfo=datetime_module.UTC).timestamp()
+    months = datetime_module.date(year + (month - 1) // 12, (month - 1) % 12 + 1, 1) - datetime_module.date(year, 1, 1)
+    return float(begun + (months.days + day - 1) * 86_400 + hour * 3_600 + minute * 60 + second)
+
+
 def _strftime(run: Run, form: str, moment: Any = None) -> str:
     return time_module.strftime(form, _utc(run) if moment is None else moment)
 
@@ -89,9 +97,13 @@ _inside_time: dict[str, Callable[..., Any]] = {
     "time_ns": _nanoseconds, "monotonic_ns": _nanoseconds, "perf_counter_ns": _nanoseconds,
     "gmtime": _utc, "localtime": _utc, "asctime": _asctime, "ctime": _ctime, "strftime": _strftime,
     "process_time_ns": _nanoseconds, "thread_time": _seconds, "thread_time_ns": _nanoseconds,
-    "sleep": _no_sleep,
+    "clock_gettime": _seconds, "clock_gettime_ns": _nanoseconds, "mktime": _mktime, "sleep": _no_sleep,
 }  # fmt: skip
-_time = {name: _in_run(getattr(time_module, name), inside) for name, inside in _inside_time.items()}
+_time = {
+    name: _in_run(getattr(time_module, name), inside)
+    for name, inside in _inside_time.items()
+    if hasattr(time_module, name)  # not every system has every clock
+}
 
 # -- datetime ----------------------------------------------------------------------------------------------
 
@@ -120,6 +132,12 @@ class DatetimeShim(datetime_module.datetime, metaclass=_SameInstances):
         return moment.replace(tzinfo=None) if tz is None else moment.astimezone(tz)
 
     @classmethod
+    def fromtimestamp(cls, timestamp: float, tz: datetime_module.tzinfo | None = None) -> Any:
+        if tz is not None or running_run() is None:
+            return datetime_module.datetime.fromtimestamp(timestamp, tz)
+        return datetime_module.datetime.fromtimestamp(timestamp, datetime_module.UTC).replace(tzinfo=None)
+
+    @classmethod
     def utcnow(cls) -> Any:
         return cls.now(datetime_module.UTC).replace(tzinfo=None)
 
@@ -136,13 +154,17 @@ class DateShim(datetime_module.date, metaclass=_SameInstances):
     def today(cls) -> Any:
         return DatetimeShim.now().date()
 
+    @classmethod
+    def fromtimestamp(cls, timestamp: float) -> Any:
+        return DatetimeShim.fromtimestamp(timestamp).date()
+
 
 # -- chance ------------------------------------------------------------------------------------------------
 
 _RANDOM_FUNCTIONS = (
-    "betavariate", "choice", "choices", "expovariate", "gammavariate", "gauss", "getrandbits", "lognormvariate",
-    "normalvariate", "paretovariate", "randbytes", "randint", "random", "randrange", "sample", "seed", "shuffle",
-    "triangular", "uniform", "vonmisesvariate", "weibullvariate",
+    "betavariate", "binomialvariate", "choice", "choices", "expovariate", "gammavariate", "gauss", "getrandbits",
+    "getstate", "lognormvariate", "normalvariate", "paretovariate", "randbytes", "randint", "random", "randrange",
+    "sample", "seed", "setstate", "shuffle", "triangular", "uniform", "vonmisesvariate", "weibullvariate",
 )  # fmt: skip
 
 
@@ -150,7 +172,11 @@ def _draw(name: str) -> Callable[..., Any]:
     return lambda run, *args, **kwargs: getattr(run.draws, name)(*args, **kwargs)
 
 
-_random = {name: _in_run(getattr(random_module, name), _draw(name)) for name in _RANDOM_FUNCTIONS}
+_random = {
+    name: _in_run(getattr(random_module, name), _draw(name))
+    for name in _RANDOM_FUNCTIONS
+    if hasattr(random_module, name)  # binomialvariate came with Python 3.12
+}
 
 
 def _seeded_random(run: Run, *args: Any) -> random_module.Random:
@@ -201,13 +227,22 @@ def _system_random(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _random["SystemRandom"] = _system_random(random_module.SystemRandom)
-_os = {"urandom": _secret(os_module.urandom)}
+_os = {name: _secret(getattr(os_module, name)) for name in ("urandom", "getrandom") if hasattr(os_module, name)}
 
 # -- ids -----------------------------------------------------------------------------------------------------
 
 
 def _uuid4(run: Run, *_args: Any, **_kwargs: Any) -> uuid_module.UUID:
     return run.draws.uuid4()
+
+
+def _uuid1(run: Run, node: int | None = None, clock_seq: int | None = None) -> uuid_module.UUID:
+    """Holds the run's time; the node, which names the machine, is drawn."""
+    ticks = run.now * 10 + 0x01B21DD213814000  # hundreds of nanoseconds since 1582, as RFC 9562 counts
+    sequence = run.draws.getrandbits(14) if clock_seq is None else clock_seq & 0x3FFF
+    machine = run.draws.getrandbits(48) | 1 << 40 if node is None else node  # the bit says that it is no address
+    fields = (ticks & 0xFFFF_FFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF, sequence >> 8, sequence & 0xFF, machine)
+    return uuid_module.UUID(fields=fields, version=1)
 
 
 def uuid7(run: Run) -> uuid_module.UUID:
@@ -218,12 +253,14 @@ def uuid7(run: Run) -> uuid_module.UUID:
     return uuid_module.UUID(int=number)
 
 
-_inside_uuid: dict[str, Callable[..., Any]] = {"uuid1": _uuid4, "uuid4": _uuid4, "uuid6": uuid7, "uuid7": uuid7}
+_inside_uuid: dict[str, Callable[..., Any]] = {"uuid1": _uuid1, "uuid4": _uuid4, "uuid6": uuid7, "uuid7": uuid7}
 _uuid = {
     name: _in_run(getattr(uuid_module, name), inside)
     for name, inside in _inside_uuid.items()
     if hasattr(uuid_module, name)  # the newer ones came with Python 3.14
 }
+
+_uuid["getnode"] = _secret(uuid_module.getnode)
 
 # -- the table: real object -> stand-in ------------------------------------------------------------------------
 

@@ -18,10 +18,14 @@ _labels: dict[tuple[str, int, int], str] = {}
 _LABELS_MAX = 10_000
 
 
+def is_internal(file: str) -> bool:
+    """Whether a file belongs to perdure or asyncio, whose lines are never what somebody looks for."""
+    return file.startswith((_HERE, _ASYNCIO)) and not file.startswith(_DEMO)
+
+
 def _label(frame: FrameType, key: tuple[str, int, int]) -> str:
     file = key[0]
-    internal = file.startswith((_HERE, _ASYNCIO, "<frozen")) and not file.startswith(_DEMO)
-    label = "" if internal else f"{os.path.basename(file)}:{frame.f_lineno}"
+    label = "" if is_internal(file) or file.startswith("<frozen") else f"{os.path.basename(file)}:{frame.f_lineno}"
     if len(_labels) >= _LABELS_MAX:
         _labels.clear()
     _labels[key] = label

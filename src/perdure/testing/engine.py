@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
@@ -30,6 +30,7 @@ from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.testing.mocks import UNSET, Mock, Mocks, Target, make_mock
 from perdure.testing.rehearsed import memory_below, rehearse
+from perdure.testing.strict import StrictGuard
 from perdure.testing.text import Names, journal_text
 from perdure.testing.time import START, Background, VirtualClock, VirtualTime, microseconds
 from perdure.testing.waits import Wanted, describe_waits, matches, wanted_text
@@ -46,7 +47,8 @@ class VirtualEngine(Engine):
     - `start`: when its time begins. `seed`: of run ids, jitter and `random()`; the same seed, the same test.
     - `always_replay`: before every turn the run is thrown away and rebuilt from its journal.
     - `delays=False`: retries come at once, and mocks take no time.
-    - `guard`: a context manager entered around all workflow code, such as one that forbids what it should not do.
+    - `strict=False`: workflow code may read clocks, chance and the machine past perdure; see `perdure.testing.strict`.
+    - `guard`: a context manager entered around all workflow code, such as one that watches what it does.
     - `store`: another store object; one that wraps `MemoryStore` keeps everything here working.
 
     Settings go by name as in `Engine`. `arguments_check` is "park" here: a step that is given other arguments on
@@ -60,6 +62,7 @@ class VirtualEngine(Engine):
         seed: int = 0,
         always_replay: bool = False,
         delays: bool = True,
+        strict: bool = True,
         guard: Guard | None = None,
         store: Store | None = None,
         **settings: Any,
@@ -72,7 +75,7 @@ class VirtualEngine(Engine):
         self._rng = random.Random(seed)
         self._always_replay = always_replay
         self._delays = delays
-        self._guard = guard
+        self._guard = _both(guard, StrictGuard()) if strict else guard
         self._mocks = Mocks()
         self._background: _Background | None = None
         self._runner: asyncio.Runner | None = None
@@ -284,6 +287,18 @@ class VirtualEngine(Engine):
                     )
                     told = True
         return told
+
+
+def _both(guard: Guard | None, strict: StrictGuard) -> Guard:
+    if guard is None:
+        return strict
+
+    @contextmanager
+    def entered() -> Generator[None]:
+        with guard(), strict:
+            yield
+
+    return entered
 
 
 class _Background(Background):

@@ -16,7 +16,6 @@ from perdure.engine.turns import TurnBuilder
 from perdure.engine.worker import Newcomer, Prepared, Worker
 from perdure.errors import BadArgument
 from perdure.kernel.commands import Command
-from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row
 from perdure.kernel.operation import ChildOperation, Frontier, StepOperation, decode_frontier
 from perdure.kernel.run import Run
@@ -28,7 +27,7 @@ Guard = Callable[[], AbstractContextManager[Any]]
 
 def rehearse(worker: Worker, store: Store, *, seed: int, always_replay: bool, guard: Guard | None) -> None:
     if guard is not None:
-        setattr(worker, "_new_run", _guarded(worker, guard))  # noqa: B010  # a method, on this worker alone
+        worker.run_class = _guarded(guard)
     memory = memory_below(store)
     if always_replay and memory is None:
         raise BadArgument("always_replay needs a store in memory.")
@@ -50,33 +49,19 @@ def memory_below(store: Any) -> MemoryStore | None:
     return store if isinstance(store, MemoryStore) else None
 
 
-class _GuardedRun(Run):
-    """All of a run's code runs inside `deliver` or `replay`."""
+def _guarded(guard: Guard) -> type[Run]:
+    class GuardedRun(Run):
+        """All of a run's code runs inside `deliver` or `replay`."""
 
-    guard: Guard
+        def deliver(self, record: Record) -> list[Command]:
+            with guard():
+                return super().deliver(record)
 
-    def deliver(self, record: Record) -> list[Command]:
-        with self.guard():
-            return super().deliver(record)
+        def replay(self, records: Sequence[Record], frontier: Frontier | None) -> list[Command]:
+            with guard():
+                return super().replay(records, frontier)
 
-    def replay(self, records: Sequence[Record], frontier: Frontier | None) -> list[Command]:
-        with self.guard():
-            return super().replay(records, frontier)
-
-
-def _guarded(worker: Worker, guard: Guard) -> Callable[[WorkflowSpec, str, int], Run]:
-    def new_run(spec: WorkflowSpec, run_id: str, generation: int) -> Run:
-        run = _GuardedRun(
-            spec,
-            run_id,
-            generation,
-            latest=worker._registry.latest,
-            arguments_check=worker._settings.arguments_check,
-        )
-        run.guard = guard
-        return run
-
-    return new_run
+    return GuardedRun
 
 
 class _Builder(TurnBuilder):

@@ -40,7 +40,7 @@ def source_of(function: FunctionType) -> Source:
             "Define it in a file, or write `@workflow` with steps."
         )
     try:
-        tree, names = _parsed("".join(lines))
+        tree, names = parsed("".join(lines))
     except (SyntaxError, ValueError) as error:
         raise NotRewritable(f"the source of {function.__qualname__!r} in {file} cannot be parsed: {error}.") from None
     for node in ast.walk(tree):
@@ -55,7 +55,7 @@ def source_of(function: FunctionType) -> Source:
 
 
 @functools.lru_cache(maxsize=32)
-def _parsed(text: str) -> tuple[ast.Module, frozenset[str]]:
+def parsed(text: str) -> tuple[ast.Module, frozenset[str]]:
     tree = ast.parse(text)
     names: set[str] = set()
     for statement in tree.body:

@@ -1,0 +1,195 @@
+"""A thread that notices workflow code which keeps the worker: reports its stack, and in the end abandons the turn.
+
+It looks at the worker's thread from outside, so a turn pays nothing for it. While nothing happens it waits without
+end; the worker's pump (`beat`) wakes it.
+
+Code that computes without end (`while True: pass`) is stopped by an exception that is raised in it from here. Such an
+exception arrives a little later, and must not arrive in the worker's own code. So the loop of the run is told first:
+on the way out of a turn it waits until the exception has been thrown, takes it back or catches it, and raises
+`Spinning` in its place (`_absorb`). A call into C code that never returns cannot be stopped; it is only reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from perdure.errors import Spinning
+from perdure.kernel.guard import loop_of, module_of, workflow_frames
+from perdure.kernel.loop import RunLoop
+
+logger = logging.getLogger("perdure.watchdog")
+
+#: Looks taken in the time after which a turn is reported.
+_LOOKS = 4
+#: Between tries to stop code that catches every exception.
+_AGAIN_SECONDS = 1.0
+#: Frames of the stack that are shown.
+_FRAMES_MAX = 30
+_DEBUGGERS = frozenset({"bdb", "pdb", "debugpy", "pydevd", "_pydevd_bundle"})
+
+
+class TurnAbandoned(BaseException):
+    """Raised in workflow code that has kept the worker for too long. Not an `Exception`: that is often caught."""
+
+    def __str__(self) -> str:
+        return "workflow code kept the worker for too long in one turn, which was abandoned; the log shows where."
+
+
+class Watchdog:
+    """Watches the thread it is made on. `warn` and `limit` are seconds; 0 means never."""
+
+    def __init__(self, warn: float, limit: float) -> None:
+        self._warn = warn
+        self._limit = limit
+        self._interval = min(seconds for seconds in (warn, limit, _AGAIN_SECONDS * _LOOKS) if seconds) / _LOOKS
+        self._watched = threading.get_ident()
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._beats = 0
+        #: Whether the thread waits without end. True at first, so that the first beat starts it.
+        self.idle = bool(warn or limit)
+        self._closed = False
+        #: The turn that is under way: its loop and the record it began with, since when, and what was done about it.
+        self._turn: tuple[RunLoop, int] | None = None
+        self._since = 0.0
+        self._reported = self._abandoned = False
+        self._strike_at = 0.0
+        self._striking = False
+
+    def beat(self) -> None:
+        """Turns are about to be taken."""
+        self._beats += 1
+        if self.idle:
+            self._awake()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+
+    def _awake(self) -> None:
+        if self._closed:
+            return
+        if self._thread is None:
+            self.idle = False
+            self._thread = threading.Thread(target=self._run, name="perdure-watchdog", daemon=True)
+            self._thread.start()
+        else:
+            self._wake.set()
+
+    # -- on its own thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed:
+            beats = self._beats
+            self._wake.wait(self._interval)
+            self._wake.clear()
+            if not self._look() and beats == self._beats:
+                self.idle = True
+                # Only now is the last word: a beat before this line is seen here, one after it sets the event.
+                if beats == self._beats and not self._closed:
+                    self._wake.wait()
+                self.idle = False
+
+    def _look(self) -> bool:
+        """Whether a turn is under way."""
+        frame = sys._current_frames().get(self._watched)
+        loop = loop_of(frame)
+        if loop is None or loop.owner is None:
+            self._turn = None
+            return False
+        now = time.monotonic()
+        turn = (loop, getattr(loop.owner, "last_seq", 0))
+        if self._turn is None or self._turn[0] is not loop or self._turn[1] != turn[1]:
+            self._turn, self._since = turn, now
+            self._reported = self._abandoned = False
+            self._strike_at = now + self._limit
+            return True
+        held = now - self._since
+        if _is_debugged(frame):
+            self._since = now
+        elif self._limit and now >= self._strike_at:
+            self._strike_at = now + _AGAIN_SECONDS
+            self._strike(loop, turn[1], held)
+        elif self._warn and held >= self._warn and not self._reported:
+            self._reported = True
+            logger.warning(
+                "run %r has kept the worker for %.1f seconds in one turn; every other run waits. Move what takes long "
+                "into a step. Its code is at\n%s",
+                getattr(loop.owner, "id", "?"),
+                held,
+                _stack(frame),
+            )
+        return True
+
+    def _strike(self, loop: RunLoop, seq: int, held: float) -> None:
+        if not loop.running:
+            return
+        run_id = getattr(loop.owner, "id", "?")
+        stack = _stack(sys._current_frames().get(self._watched))
+        reason = (
+            f"workflow code kept the worker for {held:.0f} seconds in one turn without waiting for anything, so the "
+            f"turn was abandoned. Look for a loop without an end, or move the work into a step. It was at\n{stack}"
+        )
+        self._striking = True
+        try:
+            loop.overdue = lambda: self._absorb(reason)
+            # Looked at again, now that leaving the turn waits for us: what was seen before may have ended meanwhile.
+            again = loop_of(sys._current_frames().get(self._watched))
+            if again is loop and loop.running and getattr(loop.owner, "last_seq", 0) == seq:
+                loop.stopped = True  # nothing more of this run after the callback that is running
+                _throw(self._watched, TurnAbandoned)
+                if not self._abandoned:
+                    self._abandoned = True
+                    logger.warning("the turn of run %r is abandoned after %.1f seconds", run_id, held)
+            else:
+                loop.overdue = None
+        finally:
+            self._striking = False
+
+    # -- on the watched thread ---------------------------------------------------------------------------------------
+
+    def _absorb(self, reason: str) -> NoReturn:
+        """At the end of a turn that was given up on: make sure that nothing of it arrives later."""
+        _until_done(self._settle)
+        raise Spinning(reason)
+
+    def _settle(self) -> None:
+        while self._striking:
+            time.sleep(0.001)
+        _throw(self._watched, None)
+
+
+def _until_done(act: Callable[[], None]) -> None:
+    """Call something that an exception thrown from outside may still hit; it is thrown once."""
+    while True:
+        try:
+            act()
+        except TurnAbandoned:
+            continue
+        return
+
+
+def _throw(thread: int, kind: type[BaseException] | None) -> None:
+    """Raise an exception in another thread at its next instruction; None takes one back that has not arrived."""
+    import ctypes  # for this rare case only: it is slow to import
+
+    target = ctypes.c_ulong(thread)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(target, None if kind is None else ctypes.py_object(kind))
+
+
+def _is_debugged(frame: FrameType | None) -> bool:
+    """Somebody looks at the code line by line and may take all day."""
+    return any(module_of(one).partition(".")[0] in _DEBUGGERS for one in workflow_frames(frame))
+
+
+def _stack(frame: FrameType | None) -> str:
+    """Files, lines and source, without any value."""
+    frames = [(one, one.f_lineno) for one in workflow_frames(frame)][:_FRAMES_MAX]
+    return "".join(traceback.StackSummary.extract(iter(reversed(frames))).format()).rstrip()
