@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from perdure import limits
 from perdure.cli.exits import ExitCode, ended
 from perdure.cli.output import complain, print_json
 from perdure.cli.text import lines
@@ -55,6 +56,38 @@ def json_option(function: F) -> F:
 
 def run_id_argument(function: F) -> F:
     return click.argument("run_id", metavar="ID")(function)
+
+
+def event_options(function: F) -> F:
+    """An event from the command line: its name, what it says, and the key that makes it count once."""
+    for option in (
+        click.option("--key", help="A second event with the same key is ignored."),
+        click.option(
+            "--data", default="{}", metavar="JSON", help="The event's fields; '-' reads standard input.  [default: {}]"
+        ),
+        app_option,
+        store_option,
+        click.argument("event_name", metavar="EVENT"),
+    ):
+        function = option(function)
+    return function
+
+
+def limit_option(function: F) -> F:
+    return click.option("--limit", default=50, show_default=True, type=click.IntRange(1, limits.PAGE_SIZE_MAX))(
+        function
+    )
+
+
+def paged_events(function: F) -> F:
+    """Which part of a long list of events is shown."""
+    for option in (
+        click.option("--after", default=0, metavar="NUMBER", help="Page on: the last number of the page before."),
+        limit_option,
+        click.option("--type", "event_type", metavar="EVENT", help="Only events of this type."),
+    ):
+        function = option(function)
+    return function
 
 
 def durable(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

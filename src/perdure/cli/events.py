@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import click
 from rich.text import Text
 
-from perdure import limits
 from perdure.admin.views import PublishedView
 from perdure.authoring.registry import registry
 from perdure.cli import output
 from perdure.cli.apps import import_apps
-from perdure.cli.command import app_option, durable, json_option, read_argument, store_option
+from perdure.cli.command import durable, event_options, json_option, paged_events, read_argument, store_option
 from perdure.cli.send import checked_event
 from perdure.cli.session import session
 from perdure.cli.text import age, identity, now, shortened, value_text
@@ -20,16 +19,7 @@ from perdure.errors import BadArgument
 
 
 @click.command()
-@click.argument("event_name", metavar="EVENT")
-@store_option
-@app_option
-@click.option(
-    "--data",
-    default="{}",
-    metavar="JSON",
-    help="The event's fields; '-' reads standard input.  [default: {}]",
-)
-@click.option("--key", help="A second event with the same key is ignored.")
+@event_options
 @json_option
 @durable
 async def publish(
@@ -53,9 +43,7 @@ async def publish(
 
 @click.command()
 @store_option
-@click.option("--type", "event_type", metavar="EVENT", help="Only events of this type.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, limits.PAGE_SIZE_MAX))
-@click.option("--after", default=0, metavar="NUMBER", help="Page on: the last number of the page before.")
+@paged_events
 @json_option
 @durable
 async def events(store: str, event_type: str | None, limit: int, after: int, as_json: bool) -> None:

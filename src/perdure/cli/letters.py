@@ -11,7 +11,7 @@ from rich.text import Text
 from perdure import limits
 from perdure.admin.views import DeadLetterView
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, store_option
+from perdure.cli.command import durable, json_option, paged_events, store_option
 from perdure.cli.session import Session, session
 from perdure.cli.text import age, identity, now, plain, shortened, value_text
 from perdure.errors import BadArgument
@@ -25,9 +25,7 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @store_option
-@click.option("--type", "event_type", metavar="EVENT", help="Only events of this type.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, limits.PAGE_SIZE_MAX))
-@click.option("--after", default=0, metavar="NUMBER", help="Page on: the last number of the page before.")
+@paged_events
 @json_option
 @durable
 async def list_letters(store: str, event_type: str | None, limit: int, after: int, as_json: bool) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import click
 from rich.text import Text
 
-from perdure import limits
 from perdure.admin.views import RunView, Wait
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, store_option
+from perdure.cli.command import durable, json_option, limit_option, store_option
 from perdure.cli.session import session
 from perdure.cli.text import age, duration, identity, now, plain, shortened
 from perdure.store.base import Status
@@ -27,7 +26,7 @@ from perdure.store.base import Status
 )
 @click.option("--workflow", help="Only runs of this workflow.")
 @click.option("--prefix", help="Only ids that begin with this.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, limits.PAGE_SIZE_MAX))
+@limit_option
 @click.option("--after", metavar="ID", help="Page on: the last id of the page before.")
 @json_option
 @durable

@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.authoring.registry import check_name, registry
 from perdure.cli import output
 from perdure.cli.apps import import_apps
-from perdure.cli.command import app_option, durable, json_option, read_argument, run_id_argument, store_option
+from perdure.cli.command import durable, event_options, json_option, read_argument, run_id_argument
 from perdure.cli.session import session
 from perdure.cli.text import identity
 from perdure.errors import BadArgument, TooLarge
@@ -20,16 +20,7 @@ from perdure.kernel.definitions import DEFAULT_POLICY
 
 @click.command()
 @run_id_argument
-@click.argument("event_name", metavar="EVENT")
-@store_option
-@app_option
-@click.option(
-    "--data",
-    default="{}",
-    metavar="JSON",
-    help="The event's fields; '-' reads standard input.  [default: {}]",
-)
-@click.option("--key", help="A second event with the same key is ignored.")
+@event_options
 @json_option
 @durable
 async def send(
