@@ -57,10 +57,10 @@ _READ_MODULES = frozenset({"secrets", "platform"})
 
 def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
     """`file` and `lines` say where the workflow is: its own nested functions are part of it."""
-    if isinstance(callee, type):
+    if isinstance(callee, type) or is_nested(callee, file, lines):
         return Kind.INLINE
     if isinstance(callee, FunctionType):
-        return _function_kind(callee, file, lines)
+        return _function_kind(callee)
     if isinstance(callee, BuiltinFunctionType):
         return _builtin_kind(callee)
     if isinstance(callee, MethodType):
@@ -76,10 +76,18 @@ def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
     return _module_kind(type(callee).__module__)
 
 
-def _function_kind(function: FunctionType, file: str, lines: tuple[int, int]) -> Kind:
-    code = function.__code__
-    if code.co_filename == file and lines[0] <= code.co_firstlineno <= lines[1]:
-        return Kind.INLINE
+def is_nested(callee: Any, file: str, lines: tuple[int, int]) -> bool:
+    """Whether it is written inside the workflow, also under a decorator, as a method or as a class to be called."""
+    while isinstance(callee, functools.partial):
+        callee = callee.func
+    inner = getattr(callee, "__func__", callee)
+    if not isinstance(inner, FunctionType | BuiltinFunctionType) and not hasattr(inner, "__wrapped__"):
+        inner = getattr(type(inner), "__call__", None)  # noqa: B004  # the function itself is wanted
+    code = getattr(inspect.unwrap(inner), "__code__", None) if inner is not None else None
+    return code is not None and code.co_filename == file and lines[0] <= code.co_firstlineno <= lines[1]
+
+
+def _function_kind(function: FunctionType) -> Kind:
     if REAL in function.__dict__:  # a stand-in: seeded, or recorded by itself
         return Kind.INLINE
     return Kind.INLINE if function in _PURE else _real_kind(function)

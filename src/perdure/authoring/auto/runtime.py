@@ -11,12 +11,14 @@ import asyncio
 import functools
 import inspect
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Never, Self
 
 from perdure.authoring.auto.kinds import Kind, is_async, kind_of, makes_a_generator
+from perdure.authoring.auto.transform import RUNTIME
 from perdure.authoring.choices import Chosen
 from perdure.authoring.inspect import name_of
 from perdure.authoring.options import StepOptions
@@ -35,6 +37,13 @@ _SCALARS = frozenset({int, float, str, bool, bytes, type(None)})
 _UNORDERED = (set, frozenset)
 
 
+class _InPlace:
+    """A call that belongs to the workflow, whatever is called."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+
 class AutoRuntime:
     """One per auto workflow; knows no run, only where the workflow is written and how its calls are retried."""
 
@@ -51,9 +60,12 @@ class AutoRuntime:
 
     async def value(self, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
         """The result of a call, recorded if it does anything. What is async is returned to be awaited."""
+        in_place = isinstance(callee, _InPlace)
+        if in_place:
+            callee = callee.function
         function = _meant(callee)
         own = isinstance(function, (Step, Workflow))
-        kind = Kind.DURABLE if own else kind_of(function, self._file, self._lines)
+        kind = Kind.INLINE if in_place else self._kind(function)
         if self._plain and (own or kind is not Kind.DURABLE):  # what gather, race and continue_as get is not awaited
             args = tuple([await _settle(argument) for argument in args])
             kwargs = {name: await _settle(argument) for name, argument in kwargs.items()}
@@ -62,7 +74,7 @@ class AutoRuntime:
         if _is_sleep(function):
             return await verbs.sleep(*args, **kwargs)
         if kind is Kind.INLINE:
-            given = self._given(function, args, kwargs)
+            given = None if in_place else self._given(function, args, kwargs)
             if given is None:
                 return callee(*args, **kwargs)
             return await self._block_step(lambda: callee(*args, **kwargs), _step_name(given), Any)
@@ -117,10 +129,40 @@ class AutoRuntime:
         return await self._block_step(whole, name, _result_of(kind, doing[0]) if kind and doing else Any)
 
     def order(self, iterable: Any) -> Any:
-        """What a `for` loop goes through. The order of a set differs from process to process, so it is recorded."""
+        """What is read from first to last. The order of a set differs from process to process, so it is recorded."""
         if not isinstance(iterable, _UNORDERED) or len(iterable) < 2:
             return iterable
-        return self._read("order", lambda: list(iterable))
+        if all(isinstance(one, asyncio.Future) for one in iterable):
+            return iterable  # those of a run hash to the same number in every process
+        own = _by_stored_value(iterable)  # what is read back is equal, but the code may change the ones it has
+        return [own.get(value, value) for value in self._read("order", lambda: list(own))]
+
+    def popped(self, owner: Any) -> Any:
+        """`owner.pop()`, which takes any element of a set."""
+        if type(owner) is not set or len(owner) < 2:
+            return owner.pop()
+        chosen = next(iter(self.order(owner)))
+        owner.remove(chosen)
+        return chosen
+
+    def visible(self, seen: Any) -> Any:
+        """What `locals()` and its like show: without the runtime itself."""
+        return (
+            {name: value for name, value in seen.items() if name != RUNTIME}
+            if isinstance(seen, dict)
+            else [name for name in seen if name != RUNTIME]
+        )
+
+    def held(self, callee: Any) -> Any:
+        """What a variable of the workflow holds. A method of another variable's value is called in place, as it is
+        when it is called as one: a replay that skipped it would miss what it did to the value."""
+        method = callee
+        while isinstance(method, functools.partial):
+            method = method.func
+        if not isinstance(method, MethodType) or isinstance(method.__self__, type):
+            return callee
+        owner = method.__self__
+        return _InPlace(callee) if any(one is owner for one in sys._getframe(1).f_locals.values()) else callee
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -204,6 +246,17 @@ def _meant(callee: Any) -> Any:
     """What is called in the end: without the options around it, and without a watch that tests put there."""
     function = callee.function if isinstance(callee, Chosen) else callee
     return function.__dict__.get(WATCHED, function) if isinstance(function, FunctionType) else function
+
+
+def _by_stored_value(elements: Any) -> dict[Any, Any]:
+    """The elements of a set, each under something that can be stored and tells it from the others."""
+    try:
+        _ANY.encode(list(elements), "the order of a set")
+        return {one: one for one in elements}
+    except NotStorable:
+        if any(why_not_storable(type(one)) is not None for one in elements):
+            raise
+    return {codec_for(type(one)).encode(one, "the order of a set").decode(): one for one in elements}
 
 
 def _is_sleep(function: Any) -> bool:

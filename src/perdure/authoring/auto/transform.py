@@ -4,6 +4,8 @@
     if check(config): ...               if await auto.value(check, config): ...
     rows = [get(u) for u in urls]       rows = await auto.block(<the comprehension>, <what it calls>, ...)
     for tag in tags: ...                for tag in auto.order(tags): ...
+    item = waiting.pop()                item = auto.popped(waiting)
+    act = order.ship; act()             act = order.ship; await auto.value(auto.held(act))
     items.append(rows)                  as it is: a method of a local value is executed again
     total = price * 3                   as it is: nothing is called
 
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from perdure.authoring.auto.checks import refuse
-from perdure.authoring.auto.names import CALLERS, LAZY, Names, inner_names
+from perdure.authoring.auto.names import CALLERS, LAZY, READERS, Names, inner_names
 from perdure.authoring.auto.source import Source
 
 #: The runtime, as a name of the closure. No Python source can spell it.
@@ -31,6 +33,34 @@ N = TypeVar("N", bound=ast.AST)
 def _question(kind: str, place: ast.AST) -> ast.Attribute:
     runtime = ast.copy_location(ast.Name(RUNTIME, ast.Load()), place)
     return ast.copy_location(ast.Attribute(runtime, kind, ast.Load()), place)
+
+
+def _about(kind: str, value: ast.expr) -> ast.Call:
+    """A question that is answered at once."""
+    return ast.copy_location(ast.Call(_question(kind, value), [value], []), value)
+
+
+def _in_order(node: ast.expr) -> ast.expr:
+    """Something that is read from first to last, in an order that every process shares."""
+    match node:
+        case ast.List() | ast.Tuple() | ast.Constant() | ast.ListComp() | ast.Dict() | ast.JoinedStr():
+            return node
+        case ast.Starred():  # is in order already
+            return node
+        case _:
+            return _about("order", node)
+
+
+def _ordered(node: N) -> N:
+    """An expression, with the order in which its comprehensions go through sets recorded."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.comprehension) and not found.is_async:
+            found.iter = _in_order(found.iter)
+    return node
+
+
+def _has_key(node: ast.Call) -> bool:
+    return any(keyword.arg == "key" for keyword in node.keywords)
 
 
 def _thunk(body: ast.expr, place: ast.AST) -> ast.Lambda:
@@ -45,6 +75,8 @@ class Rewriter(ast.NodeTransformer):
         self._source = source
         self._names = names
         self._plain = plain
+        #: Names that the comprehension being rewritten binds.
+        self._inner: frozenset[str] = frozenset()
 
     def rewrite(self) -> ast.AsyncFunctionDef:
         node = self._source.node
@@ -62,7 +94,7 @@ class Rewriter(ast.NodeTransformer):
         if self._repeats_a_function(node):
             return self._block(node)
         if self._is_left_alone(node):
-            return self._with_visited_parts(node)
+            return self._in_order(self._with_visited_parts(node))
         return self._asked(node, "settled" if self._plain else "value")
 
     def visit_Expr(self, node: ast.Expr) -> Any:
@@ -74,10 +106,13 @@ class Rewriter(ast.NodeTransformer):
         return self._with_visited_parts(node)
 
     def _is_left_alone(self, node: ast.Call) -> bool:
-        return self._names.is_pure(node.func) or self._names.is_value_method(node.func)
+        return self._names.is_pure(node.func) or self._names.is_value_method(node.func, self._inner)
 
     def _asked(self, node: ast.Call, kind: str) -> ast.expr:
+        held = self._names.is_value(node.func, self._inner)
         node.func = self.visit(node.func)
+        if held:
+            node.func = _about("held", node.func)
         node.args = [self._argument(argument) for argument in node.args]
         for keyword in node.keywords:
             keyword.value = self._argument(keyword.value)
@@ -100,8 +135,12 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_comprehension_expression(self, node: Any) -> Any:
         if any(isinstance(inner, ast.Await) or getattr(inner, "is_async", 0) for inner in ast.walk(node)):
-            return self._with_visited_parts(node)  # what it awaits is durable one by one
-        return self._block(node) if any(self._called(node)) else node
+            around, self._inner = self._inner, self._inner | inner_names(node)
+            try:
+                return _ordered(self._with_visited_parts(node))  # what it awaits is durable one by one
+            finally:
+                self._inner = around
+        return self._block(node) if any(self._called(node)) else _ordered(node)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_comprehension_expression
 
@@ -138,7 +177,7 @@ class Rewriter(ast.NodeTransformer):
 
     def _called(self, node: ast.AST) -> Iterator[ast.expr]:
         """What an expression calls that may need recording."""
-        inner = inner_names(node)
+        inner = inner_names(node) | self._inner
         for found in ast.walk(node):
             if isinstance(found, ast.Call):
                 if self._names.is_pure(found.func):
@@ -153,7 +192,7 @@ class Rewriter(ast.NodeTransformer):
                     self._source, found, "assigns with := inside an expression that is recorded whole",
                     "Write a `for` loop, in which each call is recorded by itself.",
                 )  # fmt: skip
-        inner = inner_names(node)
+        inner = inner_names(node) | self._inner
         called = [
             copy.deepcopy(function)
             for function in self._called(node)
@@ -169,24 +208,50 @@ class Rewriter(ast.NodeTransformer):
         )
         functions = ast.copy_location(ast.Tuple(called, ast.Load()), node)
         flags = [ast.copy_location(ast.Constant(flag), node) for flag in (unknown, lazy, kind)]
-        thunks = [_thunk(part, node) for part in (node, functions, later)]
+        thunks = [_thunk(_ordered(part), node) for part in (node, functions, later)]
         asked = ast.Call(_question("block", node), [*thunks, *flags], [])
         return ast.copy_location(ast.Await(ast.copy_location(asked, node)), node)
 
-    # -- statements that need more than their expressions ------------------------------------------------------------
+    # -- the order of sets: another one in each process --------------------------------------------------------------
 
-    def visit_For(self, node: ast.For) -> ast.For:
-        literal = isinstance(node.iter, ast.List | ast.Tuple | ast.Constant)
-        pure = isinstance(node.iter, ast.Call) and self._names.is_pure(node.iter.func)
-        node.iter = self.visit(node.iter)
-        if not literal and not pure:
-            asked = ast.Call(_question("order", node.iter), [node.iter], [])
-            node.iter = ast.copy_location(asked, node.iter)
-        node.body = [self.visit(statement) for statement in node.body]
-        node.orelse = [self.visit(statement) for statement in node.orelse]
+    def _in_order(self, node: ast.Call) -> ast.Call:
+        """A call that is left in place, with the order in which it reads a set recorded."""
+        match node.func:
+            case ast.Name(id="locals" | "vars" | "dir") if not node.args:
+                return _about("visible", node)
+            case ast.Name(id=name) if name in READERS or (name in CALLERS and _has_key(node)):
+                first = READERS.get(name, 0)
+                node.args[first:] = [_in_order(argument) for argument in node.args[first:]]
+            case ast.Attribute(attr="join" | "extend") if len(node.args) == 1:
+                node.args = [_in_order(argument) for argument in node.args]
+            case ast.Attribute(attr="pop", value=value) if not node.args and not node.keywords:
+                return ast.copy_location(ast.Call(_question("popped", node.func), [value], []), node)
+            case _:
+                pass
         return node
 
+    def visit_Starred(self, node: ast.Starred) -> ast.Starred:
+        node.value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Load):
+            node.value = _in_order(node.value)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        unpacked = all(isinstance(target, ast.Tuple | ast.List) for target in node.targets)
+        self._with_visited_parts(node)
+        if unpacked:
+            node.value = _in_order(node.value)
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self._with_visited_parts(node)
+        node.iter = _in_order(node.iter)
+        return node
+
+    # -- statements that need more than their expressions ------------------------------------------------------------
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.target = self.visit(node.target)
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
@@ -197,10 +262,19 @@ class Rewriter(ast.NodeTransformer):
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
+    def visit_nested_function(self, node: Any) -> Any:
+        """Its defaults are evaluated here and now, once in plain Python; its code is left alone."""
+        arguments = node.args
+        arguments.defaults = [self.visit(default) for default in arguments.defaults]
+        arguments.kw_defaults = [default and self.visit(default) for default in arguments.kw_defaults]
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_nested_function
+
     def visit_untouched(self, node: N) -> N:
         return node
 
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_untouched
+    visit_ClassDef = visit_TypeAlias = visit_untouched  # neither can await
 
     def _with_visited_parts(self, node: Any) -> Any:
         return self.generic_visit(node)
