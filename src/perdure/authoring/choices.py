@@ -47,7 +47,7 @@ class Chosen(Generic[P, R]):
         self.function = function
         self.settings = settings
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
 

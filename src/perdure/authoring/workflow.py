@@ -120,7 +120,7 @@ class Workflow(Generic[P, R]):
             cancel_grace=self._grace,
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
         return Invocation(self.spec, self.spec.arguments.encode(args, kwargs), caller_site(0))
 
     def __repr__(self) -> str:

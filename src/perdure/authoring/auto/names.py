@@ -111,9 +111,9 @@ class Names:
         return not isinstance(root, ast.Name) or root.id in self._values or root.id in inner
 
     def is_value(self, function: ast.expr, inner: frozenset[str] = frozenset()) -> bool:
-        """Whether what is called is itself in a variable of the workflow: `act = order.ship; act()`."""
+        """Whether what is called is itself a value of the workflow: `act = order.ship; act()`."""
         root = _root(function)
-        return isinstance(root, ast.Name) and (root.id in self._values or root.id in inner)
+        return not isinstance(root, ast.Name) or root.id in self._values or root.id in inner
 
 
 def _root(node: ast.expr) -> ast.expr:

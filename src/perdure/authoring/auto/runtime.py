@@ -23,6 +23,7 @@ from perdure.authoring.choices import Chosen
 from perdure.authoring.inspect import name_of
 from perdure.authoring.options import StepOptions
 from perdure.authoring.registry import check_name
+from perdure.authoring.repeat import traverse
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadDefinition, Critical, LostChange, NotRewritable, NotStorable
@@ -70,6 +71,8 @@ class AutoRuntime:
             args = tuple([await _settle(argument) for argument in args])
             kwargs = {name: await _settle(argument) for name, argument in kwargs.items()}
         if kind is Kind.DURABLE:
+            if function is traverse:
+                args = (self.order(args[0]), *args[1:])
             return callee(*args, **kwargs)
         if _is_sleep(function):
             return await verbs.sleep(*args, **kwargs)

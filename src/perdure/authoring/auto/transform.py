@@ -94,6 +94,11 @@ class Rewriter(ast.NodeTransformer):
         if self._repeats_a_function(node):
             return self._block(node)
         if self._is_left_alone(node):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="join"), args=[ast.GeneratorExp(elt, generators) as lazy]):
+                    node.args = [ast.copy_location(ast.ListComp(elt, generators), lazy)]  # as `join` itself does
+                case _:
+                    pass
             return self._in_order(self._with_visited_parts(node))
         return self._asked(node, "settled" if self._plain else "value")
 
