@@ -54,14 +54,18 @@ def durably(flow: Workflow[..., Any], args: tuple[Any, ...], done: Effects, **se
     return Outcome(value, raised, _labels(done))
 
 
-def compare(function: Callable[..., Any], flow: Workflow[..., Any], args: tuple[Any, ...], done: Effects) -> Outcome:
+def compare(
+    function: Callable[..., Any], flow: Workflow[..., Any], args: tuple[Any, ...], done: Effects, points_max: int = 200
+) -> Outcome:
     """Live, with a replay before every turn, and with a crash at every commit. Returns what plain Python gives."""
     expected = plainly(function, args, done)
     for settings in ({}, {"always_replay": True}):
         found = durably(flow, args, done, **settings)
         assert found == expected, f"with {settings}:\n  plain Python: {expected}\n  auto mode:    {found}"
     done.clear()
-    report = crash_everywhere(flow(*args), effects=done, hash_seeds=())  # raises if a crash changes anything
+    report = crash_everywhere(
+        flow(*args), effects=done, hash_seeds=(), points_max=points_max
+    )  # raises if a crash changes anything
     if not expected.raised:
         assert report.result == expected.value
     return expected

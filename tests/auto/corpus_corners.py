@@ -419,6 +419,20 @@ def joined_generators():
 
 
 @case()
+def what_a_comprehension_is_about():
+    pairs, each = zip([1, 2], [3, 4], strict=True), iter(get([5, 6]))
+    return [
+        [get(a + b) for a, b in pairs], sum(get(n) for n in each), sorted((found := get([2, 1])), key=get), found,
+        [double(n) for n in enumerate_all([7, 8])], max(map(double, get([1, 3]))),
+    ]  # fmt: skip
+
+
+def enumerate_all(items: list[int]) -> Iterator[int]:
+    done.add("enumerate")
+    yield from items
+
+
+@case()
 def all_and_any_stop_early():
     return [all(get(n) < 1 for n in range(5)), any(n == get(1) for n in range(5)), all([]), any(map(get, [0, 2, 3]))]
 
@@ -592,6 +606,34 @@ async def methods_of_what_a_comprehension_goes_through():
     totals = [Total(1), Total(2)]
     fetched = [await fetch(total.add(1)) for total in totals]
     return [fetched, [total.cents for total in totals], {n: await fetch(n) for n in (total.cents for total in totals)}]
+
+
+async def fetch_all(n: int) -> list[int]:
+    done.add(f"fetch all {n}")
+    return list(range(n))
+
+
+def list_all(n: int) -> list[int]:
+    done.add(f"list all {n}")
+    return list(range(n))
+
+
+@case()
+async def comprehensions_about_something_awaited():
+    return [
+        [get(n) for n in await fetch_all(2)], sum(double(n) for n in await fetch_all(3)),
+        sorted(await fetch_all(get(3)), key=lambda n: -get(n)), [n + 1 for n in await fetch_all(2)],
+        sorted([await fetch(n) for n in (2, 1)], key=get), any(get(n) for n in [await fetch(1), get(0)]),
+        list(map(double, await fetch_all(2))), [m for n in await fetch_all(3) for m in range(get(n))],
+    ]  # fmt: skip
+
+
+@case()
+async def coroutines_about_something_recorded():
+    each = await asyncio.gather(*[fetch(n) for n in list_all(2)])
+    more = await asyncio.gather(*(fetch(n) for n in sorted(list_all(2), key=double)))
+    mapped = await asyncio.gather(*map(fetch, list_all(2)))
+    return [list(each), list(more), list(mapped), [await fetch(n) for n in list_all(2)]]
 
 
 @case()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure import FailedAttempt, RunFailed, options, step, traverse, workflow
+from perdure import FailedAttempt, LostChange, RunFailed, options, step, traverse, workflow
 from perdure.testing import Effects, VirtualEngine, crash_everywhere
 from support.lives import Lives, run_async
 
@@ -202,6 +202,53 @@ def test_sets_are_read_in_the_recorded_order_in_every_process() -> None:
     done.clear()
     report = crash_everywhere(reads_sets(), effects=done, hash_seeds=(1, 2, 3), points_max=10)
     assert sorted(report.result[0][:4]) == ["ann", "bob", "cem", "dan"]
+
+
+failing: list[int] = []
+
+
+def fails_once(n: int) -> int:
+    done.add(f"once {n}")
+    if n == 2 and not failing:
+        failing.append(n)
+        raise ConnectionError("once")
+    return n
+
+
+@workflow(auto=True, max_attempts=2, initial_delay=0.001)
+def retries_over_an_iterator() -> list[Any]:
+    each, other = iter([1, 2, 3]), zip([4, 2], "ab", strict=True)
+    return [[fails_once(n) for n in each], [(fails_once(n), letter) for n, letter in other]]
+
+
+def test_a_retried_expression_reads_its_iterators_from_the_beginning() -> None:
+    """Nothing that the failed attempt had read is missing from the result."""
+
+    async def main() -> Any:
+        async with VirtualEngine() as engine:
+            return await (await engine.start(retries_over_an_iterator())).result()
+
+    failing.clear()
+    assert run_async(main()) == [[1, 2, 3], [(4, "a"), (2, "b")]]
+
+
+@workflow(auto=True)
+def reads_an_iterator_twice() -> list[Any]:
+    each = iter([1, 2, 3])
+    return [[get(n) for n in each], list(each)]
+
+
+@pytest.mark.parametrize("always_replay", [False, True], ids=["live", "replayed"])
+def test_an_iterator_read_by_a_recorded_expression_is_not_read_again(always_replay: bool) -> None:
+    """A replay would find it where it was: refused at once, with the way out, and not only after a crash."""
+
+    async def main() -> None:
+        async with VirtualEngine(always_replay=always_replay) as engine:
+            with pytest.raises(RunFailed, match="make a list of it") as caught:
+                await (await engine.start(reads_an_iterator_twice())).result()
+        assert isinstance(caught.value.__cause__, LostChange)
+
+    run_async(main())
 
 
 class Unstorable:

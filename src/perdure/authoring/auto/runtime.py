@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from types import FunctionType, MethodType
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import CellType, FunctionType, MethodType
 from typing import Any, Never, Self
 
 from perdure.authoring.auto.kinds import Kind, is_async, kind_of, makes_a_generator
@@ -105,12 +106,13 @@ class AutoRuntime:
 
     async def block(
         self,
-        whole: Callable[[], Any],
+        whole: Callable[..., Any],
         called: Callable[[], tuple[Any, ...]],
-        later: Callable[[], Any],
+        later: Callable[..., Any],
         unknown: bool,
         lazy: bool,
         kind: str,
+        *given: Any,
     ) -> Any:
         """An expression that calls functions again and again: one record for all of it, if they do anything."""
         functions = [_meant(one) for one in called()]
@@ -119,17 +121,22 @@ class AutoRuntime:
         if Kind.DURABLE in kinds or any(is_async(one) for one in functions):
             for one in doing:
                 self.later(one)  # refuses what cannot be awaited, before anything is made that would have to be
-            made = later()
+            made = later(*given)
             return await _settle_each(made) if self._plain else made
         if not doing and not unknown:
-            return whole()
+            return whole(*given)
         name = name_of(getattr(doing[0], REAL, doing[0])) if doing else "call"
         if lazy:
             self._refuse(
                 f"makes a generator that calls {name!r} while it is read",
                 "Write a list, which is recorded whole, or a `for` loop, in which each call is.",
             )
-        return await self._block_step(whole, name, _result_of(kind, doing[0]) if kind and doing else Any)
+        return await self._block_step(whole, name, _result_of(kind, doing[0]) if kind and doing else Any, *given)
+
+    def makes_coroutines(self, called: Callable[[], tuple[Any, ...]]) -> bool:
+        """Whether an expression makes things to be awaited rather than values."""
+        functions = [_meant(one) for one in called()]
+        return any(is_async(one) or self._kind(one) is Kind.DURABLE for one in functions)
 
     def order(self, iterable: Any) -> Any:
         """What is read from first to last. The order of a set differs from process to process, so it is recorded."""
@@ -217,11 +224,14 @@ class AutoRuntime:
         watched.__dict__["__perdure_encode__"] = lambda args, kwargs: step.spec.arguments.encode(args, kwargs)
         return step
 
-    def _block_step(self, whole: Any, name: str, result: Any) -> Coroutine[Any, Any, Any]:
+    async def _block_step(self, whole: Any, name: str, result: Any, *given: Any) -> Any:
+        read = _Iterators(whole, given)
+
         def expression() -> Any:
-            before = _captured(whole)
-            made = whole()
-            if _captured(whole) != before:
+            arguments = read.from_their_beginning()
+            before = _captured(whole, arguments)
+            made = whole(*arguments)
+            if _captured(whole, arguments) != before:
                 raise LostChange(
                     f"an expression of auto workflow {self._workflow!r} that is recorded whole, as it calls {name!r}, "
                     "also changes a variable of the workflow. A replay does not execute it, and would miss the change: "
@@ -230,7 +240,10 @@ class AutoRuntime:
             return made
 
         expression.__annotations__["return"] = result
-        return Step(expression, check_name(f"[{name}]", "a step"), self._settings)()
+        try:
+            return await Step(expression, check_name(f"[{name}]", "a step"), self._settings)()
+        finally:
+            read.close(self._workflow, name)
 
     def _read(self, name: str, read: Callable[[], Any]) -> Any:
         """A value of this process. It causes nothing, so it needs no commit before the code goes on."""
@@ -288,6 +301,45 @@ async def _settle_each(made: Any) -> Any:
             return await _settle(made)
 
 
+class _Iterators:
+    """Iterators that an expression recorded whole goes through: variables of the workflow, or made for it.
+
+    Each attempt reads them from where they were. Afterwards a variable can be read no more: a replay, which does not
+    execute the expression, would find it where it was.
+    """
+
+    def __init__(self, whole: Any, given: tuple[Any, ...]) -> None:
+        self._given = [CellType(one) for one in given]
+        cells = [*self._given, *(whole.__closure__ or ())]
+        self._cells = [cell for cell in cells if _holds_an_iterator(cell)]
+        self._kept: list[Any] = [cell.cell_contents for cell in self._cells]
+
+    def from_their_beginning(self) -> tuple[Any, ...]:
+        for number, cell in enumerate(self._cells):
+            cell.cell_contents, self._kept[number] = itertools.tee(self._kept[number])
+        return tuple(cell.cell_contents for cell in self._given)
+
+    def close(self, workflow: str, name: str) -> None:
+        for cell in self._cells:
+            cell.cell_contents = _spent(workflow, name)
+
+
+def _holds_an_iterator(cell: CellType) -> bool:
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        return False
+    return isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools")
+
+
+def _spent(workflow: str, name: str) -> Iterator[Any]:
+    raise LostChange(
+        f"auto workflow {workflow!r} reads an iterator that an expression recorded whole, as it calls {name!r}, has "
+        "read before. A replay does not execute that expression: make a list of it, and read that twice."
+    )
+    yield
+
+
 # -- watching what recorded functions do to their arguments ----------------------------------------------------------
 
 
@@ -335,10 +387,10 @@ def _changed(function: Any) -> LostChange:
     )
 
 
-def _captured(expression: Any) -> list[bytes]:
+def _captured(expression: Any, given: tuple[Any, ...]) -> list[bytes]:
     """The variables of the workflow that an expression sees, as far as they can be stored."""
     found: list[bytes] = []
-    for cell in expression.__closure__ or ():
+    for cell in (*(expression.__closure__ or ()), *map(CellType, given)):
         try:
             value = cell.cell_contents
             if type(value) not in _SCALARS and not callable(value):

@@ -63,9 +63,10 @@ def _has_key(node: ast.Call) -> bool:
     return any(keyword.arg == "key" for keyword in node.keywords)
 
 
-def _thunk(body: ast.expr, place: ast.AST) -> ast.Lambda:
-    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return ast.copy_location(ast.Lambda(nothing, body), place)
+def _thunk(body: ast.expr, place: ast.AST, *names: str) -> ast.Lambda:
+    parameters = [ast.copy_location(ast.arg(name), place) for name in names]
+    arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(arguments, body), place)
 
 
 class Rewriter(ast.NodeTransformer):
@@ -139,7 +140,7 @@ class Rewriter(ast.NodeTransformer):
     # -- expressions that repeat a function: one record ------------------------------------------------------------
 
     def visit_comprehension_expression(self, node: Any) -> Any:
-        if any(isinstance(inner, ast.Await) or getattr(inner, "is_async", 0) for inner in ast.walk(node)):
+        if _awaits_while_read(node):
             around, self._inner = self._inner, self._inner | inner_names(node)
             try:
                 return _ordered(self._with_visited_parts(node))  # what it awaits is durable one by one
@@ -157,7 +158,7 @@ class Rewriter(ast.NodeTransformer):
             return True
         for argument in node.args:
             inner = argument.value if isinstance(argument, ast.Starred) else argument
-            if isinstance(inner, ast.GeneratorExp) and not _awaits(inner) and any(self._called(inner)):
+            if isinstance(inner, ast.GeneratorExp) and not _awaits_while_read(inner) and any(self._called(inner)):
                 return True
             if self._repeats_a_function(inner):
                 return True
@@ -191,20 +192,63 @@ class Rewriter(ast.NodeTransformer):
                     yield found.func
 
     def _block(self, node: Any) -> ast.expr:
+        """One record for all of it. What Python evaluates before the repeating begins is evaluated before it, and so
+        recorded by itself, if it awaits, if it assigns, or if what is repeated makes coroutines."""
+        before = list(self._evaluated_before(node))
+        if any(isinstance(found, ast.Await | ast.NamedExpr) for part in before for found in ast.walk(part)):
+            return self._block_after(node, before)
+        if not any(called for part in before for called in self._called(part)):
+            return self._block_after(node, [])
+        repeated = copy.deepcopy(node)
+        repeated = _Named(dict.fromkeys(self._evaluated_before(repeated), "")).visit(repeated)
+        functions = ast.copy_location(ast.Tuple(self._functions(repeated), ast.Load()), node)
+        twin = copy.deepcopy(node)
+        after = self._block_after(twin, list(self._evaluated_before(twin)))
+        test = ast.Call(_question("makes_coroutines", node), [_thunk(functions, node)], [])
+        chosen = ast.IfExp(ast.copy_location(test, node), after, self._block_after(node, []))
+        return ast.copy_location(chosen, node)
+
+    def _evaluated_before(self, node: Any) -> Iterator[ast.expr]:
+        """What a repeating expression is about: the first iterable, the arguments of a built-in."""
+        match node:
+            case ast.Starred(value=value):
+                yield from self._evaluated_before(value)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                if not _awaits_while_read(node):
+                    yield node.generators[0].iter
+                else:
+                    yield node
+            case ast.Call() if self._repeats_a_function(node):
+                given = set(self._given_functions(node))
+                for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    if argument not in given and not isinstance(argument, ast.Lambda):
+                        yield from self._evaluated_before(argument)
+            case _:
+                yield node
+
+    def _functions(self, node: Any) -> list[ast.expr]:
+        """What a repeating expression calls, as far as it is known before it is evaluated."""
+        inner = inner_names(node)
+        return [
+            copy.deepcopy(function)
+            for function in self._called(node)
+            if not any(isinstance(name, ast.Name) and name.id in inner for name in ast.walk(function))
+        ]
+
+    def _block_after(self, node: Any, before: list[ast.expr]) -> ast.expr:
+        """`before` is evaluated first, in the workflow itself, and given to the expression."""
+        names = {part: f"auto.before{number}" for number, part in enumerate(before)}
+        given = [_in_order(self.visit(copy.deepcopy(part))) for part in before]
+        node = _Named(names).visit(node)
         for found in ast.walk(node):
             if isinstance(found, ast.NamedExpr):
                 refuse(
                     self._source, found, "assigns with := inside an expression that is recorded whole",
                     "Write a `for` loop, in which each call is recorded by itself.",
                 )  # fmt: skip
-        inner = inner_names(node) | self._inner
-        called = [
-            copy.deepcopy(function)
-            for function in self._called(node)
-            if not any(isinstance(name, ast.Name) and name.id in inner for name in ast.walk(function))
-        ]
+        called = self._functions(node)
         unknown = len(called) < len(list(self._called(node)))
-        later = _Later(self._names, inner).visit(copy.deepcopy(node))
+        later = _Later(self._names, inner_names(node) | self._inner).visit(copy.deepcopy(node))
         element = node.elt if isinstance(node, ast.ListComp | ast.SetComp) else None
         typed = isinstance(element, ast.Call) and bool(called) and ast.dump(element.func) == ast.dump(called[0])
         kind = ("set" if isinstance(node, ast.SetComp) else "list") if typed else ""
@@ -213,8 +257,9 @@ class Rewriter(ast.NodeTransformer):
         )
         functions = ast.copy_location(ast.Tuple(called, ast.Load()), node)
         flags = [ast.copy_location(ast.Constant(flag), node) for flag in (unknown, lazy, kind)]
-        thunks = [_thunk(_ordered(part), node) for part in (node, functions, later)]
-        asked = ast.Call(_question("block", node), [*thunks, *flags], [])
+        whole, others = _ordered(node), _ordered(later)
+        thunks = [_thunk(whole, node, *names.values()), _thunk(functions, node), _thunk(others, node, *names.values())]
+        asked = ast.Call(_question("block", node), [*thunks, *flags, *given], [])
         return ast.copy_location(ast.Await(ast.copy_location(asked, node)), node)
 
     # -- the order of sets: another one in each process --------------------------------------------------------------
@@ -285,8 +330,25 @@ class Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def _awaits(node: ast.AST) -> bool:
-    return any(isinstance(inner, ast.Await) for inner in ast.walk(node))
+def _awaits_while_read(node: Any) -> bool:
+    """Whether a comprehension is an async one. What it goes through first is evaluated outside it."""
+    first = {id(inner) for inner in ast.walk(node.generators[0].iter)}
+    return any(
+        isinstance(inner, ast.Await) or getattr(inner, "is_async", 0)
+        for inner in ast.walk(node)
+        if id(inner) not in first
+    )
+
+
+class _Named(ast.NodeTransformer):
+    """Puts names in the place of expressions."""
+
+    def __init__(self, names: dict[ast.expr, str]) -> None:
+        self._names = names
+
+    def visit(self, node: ast.AST) -> Any:
+        name = self._names.get(node) if isinstance(node, ast.expr) else None
+        return self.generic_visit(node) if name is None else ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 class _Later(ast.NodeTransformer):
