@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import sys
 from enum import Enum
@@ -42,7 +43,8 @@ _DATA_LIBRARIES = frozenset({"attr", "attrs", "enum", "msgspec", "pydantic"})
 #: Functions of other modules that only compute.
 _PURE: frozenset[Any] = frozenset({
     os.fspath, os.path.join, os.path.basename, os.path.dirname, os.path.isabs,
-    os.path.normpath, os.path.split, os.path.splitext, os.path.commonpath,
+    os.path.normpath, os.path.split, os.path.splitext, os.path.commonpath, sys.exc_info, sys.exception,
+    logging.getLogger,
 })  # fmt: skip
 
 #: Built-in functions that do something, although their module is one that computes.
@@ -52,7 +54,14 @@ _READS: frozenset[Any] = frozenset({
     hash, id, os.urandom, os.getenv, os.getpid, os.getppid, os.cpu_count, os.getcwd, os.getlogin, os.uname,
     sys.getrefcount, sys.getsizeof,
 })  # fmt: skip
-_READ_MODULES = frozenset({"secrets", "platform"})
+#: `traceback` is about the failure that is being handled, which only the workflow's own frame can see. So is a line of
+#: `logging`, which must not be written again by a replay and need not be durable before the next one.
+_READ_MODULES = frozenset({"secrets", "platform", "traceback", "logging"})
+#: What writes a line of a log, and what asks whether it would.
+_LINES = frozenset({
+    "critical", "debug", "error", "exception", "fatal", "getEffectiveLevel", "info", "isEnabledFor", "log", "warn",
+    "warning",
+})  # fmt: skip
 
 
 def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
@@ -67,6 +76,8 @@ def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
         owner = callee.__self__
         if isinstance(owner, type(os.environ)):
             return Kind.READ if callee.__name__ in ("get", "copy", "items", "keys", "values") else Kind.RECORDED
+        if callee.__func__.__module__ == "logging":  # also of a class of the user's own
+            return Kind.READ if callee.__name__ in _LINES else Kind.RECORDED
         if callee.__func__.__module__.partition(".")[0] in _DATA_LIBRARIES:
             return Kind.INLINE  # Model.model_validate(...): another way to make a value
         return _module_kind(owner.__module__ if isinstance(owner, type) else type(owner).__module__)
