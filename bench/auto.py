@@ -1,7 +1,7 @@
 """What auto mode adds to code that only computes: two effects with 1,000 pure assignments between them, and without.
 
-`python bench/auto.py [PAIRS]` runs the two workflows in turn on one SQLite file and compares medians. The assignments
-are part of the same function, so all that can be added is the time they take anyway, and whatever auto mode does to them.
+`python bench/auto.py [PAIRS]` runs the two workflows in turn on one SQLite file and compares medians. All that may
+be added is the time that the assignments take in plain Python, which is shown too.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar
 
 from perdure.authoring.choices import AutoOptions, auto_settings
 from perdure.authoring.globals import with_stand_ins
-from perdure.authoring.inspect import Shape, caller_locals, name_of
+from perdure.authoring.inspect import Shape, caller_locals, name_of, place_of
 from perdure.authoring.options import StepOptions
 from perdure.authoring.registry import check_name, registry
 from perdure.errors import BadArgument, BadDefinition, NotInWorkflow
@@ -87,8 +87,13 @@ class Workflow(Generic[P, R]):
         auto: StepOptions | None = None,
     ) -> None:
         what = f"@workflow function {name_of(function)!r}"
+        if inspect.isfunction(function):
+            what += f" ({place_of(function)})"
         if inspect.isasyncgenfunction(function):
-            raise BadDefinition(f"{what} is an async generator; a workflow returns one value at its end.")
+            raise BadDefinition(
+                f"{what} is an async generator, as it contains `yield`; a workflow returns one value at its end: "
+                "collect a list and return it, or `publish` each item."
+            )
         if not inspect.isfunction(function) or (auto is None and not inspect.iscoroutinefunction(function)):
             if inspect.isfunction(function):
                 what = f"{what} is a plain `def`, which takes `@workflow(auto=True)`; without it, it"

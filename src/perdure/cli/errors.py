@@ -43,7 +43,7 @@ def error_text(fault: dict[str, Any], indent: str = "    ") -> str:
 
 
 def _source(frame: str) -> list[str]:
-    """The line of source that a frame was at, if this machine has the file. As Python does, it shows what is there now."""
+    """The line of source that a frame was at, if this machine has the file. Like Python it shows what is there now."""
     found = _FRAME.match(frame)
     if found is None:
         return []

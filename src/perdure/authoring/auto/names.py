@@ -93,6 +93,8 @@ class Names:
         bound = _Bound()
         for part in (source.node.args, *source.node.body):
             bound.visit(part)
+        #: Variables of the functions around it.
+        self.free = frozenset(free)
         self._values = bound.names - bound.imported
         self._known = bound.names | bound.imported | set(free) | source.module_names | module.keys()
 
