@@ -412,6 +412,21 @@ def comprehensions_in_each_other():
     return [rows, [n for row in rows for n in row if double(n)], {str(n): [m for m in range(n)] for n in get([1, 2])}]
 
 
+def choose(name: str) -> Callable[[int], int]:
+    done.add(f"choose {name}")
+    return double if name == "double" else get
+
+
+@case()
+def functions_that_are_chosen_again_and_again():
+    return [[choose("double")(n) for n in range(2)], sum(choose("get")(n) for n in [3])]
+
+
+@case()
+def sets_that_are_not_read_stay_sets():
+    return [max([], key=get, default={1, 2}), sorted([{1, 2}, set()], key=lambda one: get(len(one)))]
+
+
 @case()
 def joined_generators():
     names = get(["a", "b"])
@@ -604,8 +619,15 @@ async def async_loops_and_contexts():
 @case()
 async def methods_of_what_a_comprehension_goes_through():
     totals = [Total(1), Total(2)]
-    fetched = [await fetch(total.add(1)) for total in totals]
-    return [fetched, [total.cents for total in totals], {n: await fetch(n) for n in (total.cents for total in totals)}]
+    add = totals[0].add
+    first = totals[0]
+    fetched = [await fetch(total.add(1)) for total in totals] + [await fetch(add(n)) for n in (1, 2)]
+    return [
+        first.cents,
+        fetched,
+        [total.cents for total in totals],
+        {n: await fetch(n) for n in (total.cents for total in totals)},
+    ]
 
 
 async def fetch_all(n: int) -> list[int]:

@@ -86,6 +86,10 @@ def reads_in_a_generator() -> int:
     return sum((n := len_of(str(m)), len(n))[1] for m in range(2))
 
 
+async def awaits_in_the_default_of_a_key() -> list[int]:
+    return sorted([1], key=lambda n, m=await grow_later({}): len(len_of(str(n))))  # noqa: B008
+
+
 @pytest.mark.parametrize(
     ("function", "offset", "words", "instead"),
     [
@@ -99,6 +103,7 @@ def reads_in_a_generator() -> int:
         (evaluates, 1, "exec or eval", "Move it into a function"),
         (assigns_in_a_comprehension, 1, ":=", "Write a `for` loop"),
         (reads_in_a_generator, 1, ":=", "Write a `for` loop"),
+        (awaits_in_the_default_of_a_key, 1, "neither recorded whole nor call by call", "Assign its parts to variables"),
         (lambda: 1, 0, "cannot be a lambda", "Write it with `def`"),
     ],
 )

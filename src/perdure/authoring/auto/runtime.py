@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from types import CellType, FunctionType, MethodType
+from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any, Never, Self
 
 from perdure.authoring.auto.kinds import Kind, is_async, kind_of, makes_a_generator
@@ -171,8 +171,12 @@ class AutoRuntime:
             method = method.func
         if not isinstance(method, MethodType) or isinstance(method.__self__, type):
             return callee
-        owner = method.__self__
-        return _InPlace(callee) if any(one is owner for one in sys._getframe(1).f_locals.values()) else callee
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename == self._file:  # a comprehension may have its own
+            if any(one is method.__self__ for one in frame.f_locals.values()):
+                return _InPlace(callee)
+            frame = frame.f_back
+        return callee
 
     # -- steps -----------------------------------------------------------------------------------------------------
 

@@ -96,8 +96,9 @@ class Rewriter(ast.NodeTransformer):
             return self._block(node)
         if self._is_left_alone(node):
             match node:
-                case ast.Call(func=ast.Attribute(attr="join"), args=[ast.GeneratorExp(elt, generators) as lazy]):
-                    node.args = [ast.copy_location(ast.ListComp(elt, generators), lazy)]  # as `join` itself does
+                case ast.Call(func=ast.Attribute(attr="join"), args=[ast.GeneratorExp() as lazy]):
+                    if not _awaits_while_read(lazy):  # `join` itself makes a list
+                        node.args = [ast.copy_location(ast.ListComp(lazy.elt, lazy.generators), lazy)]
                 case _:
                     pass
             return self._in_order(self._with_visited_parts(node))
@@ -227,18 +228,21 @@ class Rewriter(ast.NodeTransformer):
                 yield node
 
     def _functions(self, node: Any) -> list[ast.expr]:
-        """What a repeating expression calls, as far as it is known before it is evaluated."""
+        """What a repeating expression calls, as far as that is known without calling anything."""
         inner = inner_names(node)
         return [
             copy.deepcopy(function)
             for function in self._called(node)
-            if not any(isinstance(name, ast.Name) and name.id in inner for name in ast.walk(function))
+            if not any(
+                isinstance(part, ast.Call) or (isinstance(part, ast.Name) and part.id in inner)
+                for part in ast.walk(function)
+            )
         ]
 
     def _block_after(self, node: Any, before: list[ast.expr]) -> ast.expr:
         """`before` is evaluated first, in the workflow itself, and given to the expression."""
         names = {part: f"auto.before{number}" for number, part in enumerate(before)}
-        given = [_in_order(self.visit(copy.deepcopy(part))) for part in before]
+        given = [self.visit(copy.deepcopy(part)) for part in before]
         node = _Named(names).visit(node)
         for found in ast.walk(node):
             if isinstance(found, ast.NamedExpr):
