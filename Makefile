@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long sim check format bench fixtures faults clean
+.PHONY: setup demo test test-long test-pythons sim check format bench fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## make the .venv that everything else uses
 
@@ -25,6 +25,9 @@ test: $(STAMP) ## the whole suite, in parallel
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 	$(BIN)/python -m pytest -q -m long
+
+test-pythons: $(STAMP) ## what depends on the Python, on each one of this machine from 3.11 on: GROUPS="auto kernel"
+	@cd tests && ../$(BIN)/python -m support.pythons $(GROUPS)
 
 sim: $(STAMP) ## simulated worlds: SEEDS=1000, SEEDS=5000-6000, or one again: SEED=58 PLAN="..."
 	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)"
@@ -49,4 +52,4 @@ faults: $(STAMP) ## the page of faults, from the docstrings of the tests
 	cd tests && ../$(BIN)/python -m support.faults
 
 clean: ## remove what the other commands made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venvs .mypy_cache .ruff_cache .pytest_cache

@@ -59,6 +59,17 @@ def fetch_each(urls: list[str]) -> list[str]:
 
 
 @workflow(auto=True)
+async def fetch_recursively(urls: list[str]) -> list[str]:
+    match urls:
+        case []:
+            return []
+        case [first, *rest]:
+            page = http_get(first)
+            return [page, *await fetch_recursively(rest)]  # each in a run of its own
+    raise AssertionError("every list is empty or not")
+
+
+@workflow(auto=True)
 async def countdown(count: int) -> int:
     if count <= 0:
         return count  # base case: the result
@@ -74,6 +85,11 @@ async def sum_up(count: int, acc: int) -> int:
         await continue_as(count - 1, acc + count)
 
 
+@workflow(auto=True)
+async def hand_over(count: int) -> int:
+    await continue_as(sum_up(count, 0))  # go on as another workflow, under the same id
+
+
 if __name__ == "__main__":
     store = "loops.db"
     print(perdure.run(process_items(["a", "b"], [], "10 ms"), store=store, id="items"))
@@ -81,3 +97,4 @@ if __name__ == "__main__":
     print(perdure.run(fetch_all(["1", "2"]), store=store, id="all"))
     print(perdure.run(countdown(3), store=store, id="countdown"))
     print(perdure.run(sum_up(4, 0), store=store, id="sum"))
+    print(perdure.run(hand_over(5), store=store, id="handed-over"))

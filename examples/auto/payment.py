@@ -58,10 +58,26 @@ def payment_workflow(order_id: str) -> Payment:
     return payment
 
 
+def http_call(name: str) -> str:
+    print("calling", name, flush=True)
+    return f"answer to {name}"
+
+
+@workflow(auto=True)
+def three_policies() -> list[str]:
+    return [
+        http_call("with the default"),  # three attempts, with growing pauses between them
+        options(http_call, max_attempts=5, retry_on=TimeoutError)("only for timeouts"),
+        options(http_call, max_attempts=1)("once"),
+    ]
+
+
 async def main() -> None:
     async with Engine("payment.db") as engine:
         run = await engine.start(payment_workflow("order-123"), id="order-123")
         print(await run.result())
+        policies = await engine.start(three_policies(), id="policies")
+        print(await policies.result())
 
 
 if __name__ == "__main__":

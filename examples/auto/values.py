@@ -116,12 +116,17 @@ def fallback() -> str:
     return "fallback"
 
 
+def dangerous_operation() -> None:
+    print("passing the danger", flush=True)
+
+
 @workflow(auto=True, max_attempts=1)
 def careful() -> str:
     try:
         result = risky_operation()
     except ExpectedException:
         result = fallback()
+    dangerous_operation()  # if it fails, so does the run; `perdure resume` goes on here, with the same result
     return result
 
 
@@ -141,6 +146,23 @@ async def nested() -> int:
     inner = two_steps(0.01)  # describes a child; nothing runs yet
     result = await inner
     return result
+
+
+# -- a list made by calls is one record; what is awaited, and what is made of it, are others -----------------------
+
+
+def list_urls() -> list[str]:
+    print("listing", flush=True)
+    return ["one", "two"]
+
+
+@workflow(auto=True)
+async def mixed(pause: float = 86400) -> int:
+    a = list_urls()
+    b = [http_get(x) for x in a]
+    c = await two_steps(pause)
+    d = process(" ".join(b)) + c
+    return d
 
 
 # -- recorded by execution order, with waits between ---------------------------------------------------------------

@@ -41,8 +41,11 @@ def test_a_step_result_that_cannot_be_stored_is_refused() -> None:
 
     async def opens() -> list[threading.Lock]: ...
 
-    with pytest.raises(UnstorableType, match="return value"):
+    with pytest.raises(UnstorableType, match="return value") as refused:
         step(opens)
+    assert "'opens'" in str(refused.value)
+    assert "lock" in str(refused.value).lower()
+    assert f"{__file__}:{_line_of(opens)}" in str(refused.value)
 
 
 def test_an_unstorable_field_inside_a_class_is_named() -> None:

@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from auto import corpus
+from auto import corpus, corpus_corners
+from auto.comparing import compare, plainly
 from auto.corpus import PLAIN, WORKFLOWS, done
-from perdure.testing import VirtualEngine, crash_everywhere
+from perdure.testing import crash_everywhere
 from support.lives import Lives, run_async
 
-
-def _effects() -> list[str]:
-    return [effect.label for effect in done.all]
-
-
-def _plainly(name: str) -> tuple[Any, list[str]]:
-    function, args = PLAIN[name]
-    done.clear()
-    result = function(*args)
-    if inspect.iscoroutine(result):
-        result = asyncio.run(result)
-    return result, _effects()
+assert corpus_corners  # its functions are part of the corpus
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_auto_mode_is_plain_python_and_survives_every_crash(name: str) -> None:
-    """CONFORMANCE A1, A2, A3: the same result and the same effects in the same order, and with a crash at each commit
-    every recorded call is made once."""
-    expected, effects = _plainly(name)
-    invocation = WORKFLOWS[name](*PLAIN[name][1])
-    done.clear()
-    report = crash_everywhere(invocation, effects=done, hash_seeds=())
-    assert report.result == expected
-
-    async def live() -> Any:
-        async with VirtualEngine(always_replay=True) as engine:
-            return await (await engine.start(invocation, id="run")).result()
-
-    done.clear()
-    assert asyncio.run(live()) == expected
-    if inspect.iscoroutinefunction(PLAIN[name][0]):
-        assert Counter(_effects()) == Counter(effects)
-    else:
-        assert _effects() == effects
+    """CONFORMANCE A1, A2, A3: the same value or exception and the same effects in the same order; and with a crash at
+    each commit every recorded call is made once."""
+    function, args = PLAIN[name]
+    compare(function, WORKFLOWS[name], args, done)
 
 
 def test_the_corpus_is_large() -> None:
-    assert len(PLAIN) >= 50
+    assert len(PLAIN) >= 100
 
 
 @pytest.mark.parametrize(
@@ -63,7 +36,7 @@ def test_on_every_store(name: str, lives: Lives) -> None:
     flow = WORKFLOWS[name] if name in PLAIN else corpus.with_steps
     result = run_async(lives.crash_at_every_record(lambda: flow(*args)))
     if name in PLAIN:
-        assert result == _plainly(name)[0]
+        assert result == plainly(PLAIN[name][0], args, done).value
 
 
 @pytest.mark.parametrize("flow", [corpus.with_steps, corpus.plain_with_steps], ids=["async", "plain"])

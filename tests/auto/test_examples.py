@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from auto.example_lives import CASES, EXAMPLES, Life, example, live
-from perdure import Engine, RunFinished
+from perdure import Engine, RunFailed, RunFinished
 from perdure.testing import VirtualEngine, crash_everywhere
 from support.lives import run_async
 from support.processes import Process
@@ -21,9 +22,9 @@ from support.processes import Process
 PRINTS = {
     "order": ["validating o-1", "charging card", "shipping book and lamp", "status='delivered, payment-1'"],
     "approval": ["GET https", "querying", "mail to ann", "mail to bob", "processing", "approved"],
-    "values": ["loading", "GET", "processing", "27", "trying", "falling back", "fallback", "tossing a coin"],
-    "loops": ["processing a", "processing b", "['A', 'B']", "['C', 'D']", "['page 1', 'page 2']", "0", "10"],
-    "payment": ["fetching order-123", "charging 1999", "mailing receipt-order-123", "Payment("],
+    "values": ["loading", "GET", "processing", "27", "trying", "falling back", "danger", "fallback", "tossing a coin"],
+    "loops": ["processing a", "processing b", "['A', 'B']", "['C', 'D']", "['page 1', 'page 2']", "0", "10", "15"],
+    "payment": ["fetching order-123", "charging 1999", "mailing receipt-order-123", "Payment(", "calling once", "["],
     "children": ["taking risk 1", "taking risk 2", "tidying the attic"],
     "letters": ["closed", "booking 1999 for o-1", "alert a-1 not delivered to 'first'", "paging: the cellar is wet"],
 }
@@ -58,6 +59,22 @@ def test_every_example_is_tested_and_has_no_step() -> None:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
         assert "step" not in names | imported
+
+
+def test_every_workflow_of_the_examples_is_run_and_explained() -> None:
+    """The table of the examples names each workflow, and each is killed by the tests below."""
+    decorated = {
+        (path.stem, node.name)
+        for path in EXAMPLES.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any("workflow" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+    background = ("children", "background"), ("children", "risky")  # run by their parent
+    assert decorated == {(life.module, life.workflow) for life in CASES.values()} | {*background}
+    table = (EXAMPLES.parents[1] / "docs" / "reference" / "auto-examples.md").read_text()
+    rows = re.findall(r"^\|.*\| `(\w+)` in \[(\w+)\.py\]", table, re.MULTILINE)
+    assert {(module, name) for name, module in rows} == decorated
 
 
 @pytest.fixture
@@ -129,3 +146,31 @@ def test_an_example_survives_a_real_kill_after_every_record(name: str, printed: 
             assert happened.keys() == effects.keys()
             assert (happened - effects).total() <= 1, "more than the call under way was done again"
     assert limit >= 2
+
+
+async def _resumed(database: Path, dangerous: list[bool]) -> list[Any]:
+    module = example("values")
+    async with Engine(database, sweep_interval=0.02) as engine:
+        run = await engine.start(module.careful(), id="run")
+        with pytest.raises(RunFailed, match="too dangerous"):
+            await run.result()
+        dangerous.clear()
+        await engine.resume("run")
+        return [await run.result(), [entry.location for entry in await engine.history("run")]]
+
+
+def test_an_uncaught_failure_can_be_resumed_at_the_call_that_failed(
+    printed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONFORMANCE A3: what was recorded before, also the fallback, is not done again."""
+    dangerous = [True]
+
+    def dangerous_operation() -> None:
+        if dangerous:
+            raise RuntimeError("too dangerous")
+        printed.append("passed")
+
+    monkeypatch.setattr(example("values"), "dangerous_operation", dangerous_operation)
+    result, _ = run_async(_resumed(tmp_path / "resumed.db", dangerous))
+    assert result == "fallback"
+    assert printed == ["trying", "falling back", "passed"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure import FailedAttempt, RunFailed, options, step, workflow
+from perdure import FailedAttempt, LostChange, RunFailed, options, step, traverse, workflow
 from perdure.testing import Effects, VirtualEngine, crash_everywhere
 from support.lives import Lives, run_async
 
@@ -167,6 +167,126 @@ def test_what_was_read_is_read_from_the_journal(lives: Lives) -> None:
         assert after["order"] == result[5]
 
     run_async(main())
+
+
+def names() -> set[str]:
+    done.add("names")
+    return {"ann", "bob", "cem", "dan"}
+
+
+@workflow(auto=True)
+async def reads_sets() -> list[Any]:
+    people, waiting, taken = names(), names(), []
+    while waiting:
+        taken.append(waiting.pop())
+    first, *_ = people
+    numbered = [(n, name) for n, name in enumerate(people)]
+    for name in people:
+        taken.append(get(name))
+    taken.extend(people)
+    each = await traverse(people, get)
+    pages = [await fetch(name) for name in people]
+    if next(iter(people)) == "ann" and first == "ann":
+        get("ann comes first")
+    longest = max(people, key=len)
+    return [taken, first, numbered, ", ".join(people), list(people), [*people], each, pages, longest]
+
+
+async def fetch(name: str) -> str:
+    done.add(f"fetch {name}")
+    return name.upper()
+
+
+def test_sets_are_read_in_the_recorded_order_in_every_process() -> None:
+    """CONFORMANCE A1: journals replay under other hash seeds, wherever a set is read from first to last."""
+    done.clear()
+    report = crash_everywhere(reads_sets(), effects=done, hash_seeds=(1, 2, 3), points_max=10)
+    assert sorted(report.result[0][:4]) == ["ann", "bob", "cem", "dan"]
+
+
+failing: list[int] = []
+
+
+def fails_once(n: int) -> int:
+    done.add(f"once {n}")
+    if n == 2 and not failing:
+        failing.append(n)
+        raise ConnectionError("once")
+    return n
+
+
+@workflow(auto=True, max_attempts=2, initial_delay=0.001)
+def retries_over_an_iterator() -> list[Any]:
+    each, other = iter([1, 2, 3]), zip([4, 2], "ab", strict=True)
+    return [[fails_once(n) for n in each], [(fails_once(n), letter) for n, letter in other]]
+
+
+def test_a_retried_expression_reads_its_iterators_from_the_beginning() -> None:
+    """Nothing that the failed attempt had read is missing from the result."""
+
+    async def main() -> Any:
+        async with VirtualEngine() as engine:
+            return await (await engine.start(retries_over_an_iterator())).result()
+
+    failing.clear()
+    assert run_async(main()) == [[1, 2, 3], [(4, "a"), (2, "b")]]
+
+
+@workflow(auto=True)
+def reads_an_iterator_twice() -> list[Any]:
+    each = iter([1, 2, 3])
+    return [[get(n) for n in each], list(each)]
+
+
+@pytest.mark.parametrize("always_replay", [False, True], ids=["live", "replayed"])
+def test_an_iterator_read_by_a_recorded_expression_is_not_read_again(always_replay: bool) -> None:
+    """A replay would find it where it was: refused at once, with the way out, and not only after a crash."""
+
+    async def main() -> None:
+        async with VirtualEngine(always_replay=always_replay) as engine:
+            with pytest.raises(RunFailed, match="make a list of it") as caught:
+                await (await engine.start(reads_an_iterator_twice())).result()
+        assert isinstance(caught.value.__cause__, LostChange)
+
+    run_async(main())
+
+
+class Unstorable:
+    pass
+
+
+@workflow(auto=True)
+def reads_objects_in_any_order() -> int:
+    return len([one for one in {Unstorable(), Unstorable()}])  # noqa: C416
+
+
+def test_a_set_whose_order_cannot_be_recorded_fails_the_run() -> None:
+    """Objects that are told apart by their address only: no process can know their order again."""
+
+    async def main() -> None:
+        async with VirtualEngine() as engine:
+            with pytest.raises(RunFailed, match="order"):
+                await (await engine.start(reads_objects_in_any_order())).result()
+
+    run_async(main())
+
+
+def exhausted() -> None:
+    raise StopIteration("nothing more")
+
+
+@workflow(auto=True, max_attempts=1)
+def calls_what_is_exhausted() -> str:
+    try:
+        exhausted()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing raised"
+
+
+def test_stop_iteration_of_a_recorded_function_arrives_as_a_runtime_error() -> None:
+    """As it does from any coroutine: Python lets none raise StopIteration."""
+    assert "StopIteration" in crash_everywhere(calls_what_is_exhausted(), hash_seeds=()).result
 
 
 # -- options -------------------------------------------------------------------------------------------------------

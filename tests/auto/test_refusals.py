@@ -61,27 +61,91 @@ def len_of(text: str) -> str:
     return text
 
 
+def around() -> Callable[..., Any]:
+    count = 0
+
+    def writes_outside_in_a_nested_function() -> None:
+        def inner() -> None:
+            nonlocal count
+            count += 1
+
+        inner()
+
+    return writes_outside_in_a_nested_function
+
+
+def writes_a_global_in_a_class() -> None:
+    class Inner:
+        global counted
+        counted = 1
+
+    Inner()
+
+
+def reads_in_a_generator() -> int:
+    return sum((n := len_of(str(m)), len(n))[1] for m in range(2))
+
+
+async def awaits_in_the_default_of_a_key() -> list[int]:
+    return sorted([1], key=lambda n, m=await grow_later({}): len(len_of(str(n))))  # noqa: B008
+
+
 @pytest.mark.parametrize(
-    ("function", "offset", "words"),
+    ("function", "offset", "words", "instead"),
     [
-        (yields, 1, "yields"),
-        (yields_from, 1, "yields"),
-        (writes_a_global, 1, "writes the global 'counted'"),
-        (writes_a_global_inside, 2, "writes the global 'counted' in 'inner'"),
-        (opens_a_file, 1, "opens a file"),
-        (evaluates, 1, "exec or eval"),
-        (assigns_in_a_comprehension, 1, ":="),
+        (yields, 1, "yields", "collect a list"),
+        (yields_from, 1, "yields", "collect a list"),
+        (writes_a_global, 1, "writes the global 'counted'", "keep it in a local variable"),
+        (writes_a_global_inside, 2, "writes the global 'counted' in 'inner'", "keep it in a local variable"),
+        (writes_a_global_in_a_class, 2, "writes the global 'counted' in 'Inner'", "keep it in a local variable"),
+        (around(), 2, "writes 'count' of the function around it in 'inner'", "use a variable of the workflow"),
+        (opens_a_file, 1, "opens a file", "Move what is done with it into a function"),
+        (evaluates, 1, "exec or eval", "Move it into a function"),
+        (assigns_in_a_comprehension, 1, ":=", "Write a `for` loop"),
+        (reads_in_a_generator, 1, ":=", "Write a `for` loop"),
+        (awaits_in_the_default_of_a_key, 1, "neither recorded whole nor call by call", "Assign its parts to variables"),
+        (lambda: 1, 0, "cannot be a lambda", "Write it with `def`"),
     ],
 )
 def test_code_that_cannot_be_durable_is_refused_with_its_line(
-    function: Callable[..., Any], offset: int, words: str
+    function: Callable[..., Any], offset: int, words: str, instead: str
 ) -> None:
     """CONFORMANCE A4: at decoration, with file, line and what to write instead."""
     with pytest.raises(NotRewritable) as caught:
-        workflow(auto=True)(function)
+        workflow(auto=True, name="refused")(function)
     assert words in str(caught.value)
     assert line_of(function, offset) in str(caught.value)
+    assert instead in str(caught.value)
     assert "[P-224]" in str(caught.value)
+
+
+async def yields_in_async(n: int) -> Any:
+    yield n
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_workflow_that_yields_is_refused_with_its_line(auto: bool) -> None:
+    """In auto mode and without it: file, line and what to write instead."""
+    with pytest.raises(BadDefinition) as caught:
+        (workflow(auto=True) if auto else workflow)(yields_in_async)  # type: ignore[operator]
+    assert line_of(yields_in_async, 0) in str(caught.value)
+    assert "collect a list" in str(caught.value)
+
+
+def test_a_nested_function_may_change_variables_of_the_workflow() -> None:
+    """It is called again by a replay; what is refused is a change outside."""
+
+    def counts() -> int:
+        count = 0
+
+        def inner() -> None:
+            nonlocal count
+            count += 1
+
+        inner()
+        return count
+
+    assert workflow(auto=True)(counts).name == "counts"
 
 
 def test_a_write_to_the_function_around_is_refused() -> None:
@@ -135,23 +199,81 @@ def annotated_text() -> None:
     print(sock)
 
 
-@pytest.mark.parametrize(("function", "offset", "name"), [(annotated_variable, 2, "conn"), (annotated_text, 1, "sock")])
-def test_a_variable_of_an_unstorable_type_is_refused(function: Callable[..., Any], offset: int, name: str) -> None:
+def annotated_in_blocks(n: int) -> None:
+    for _ in range(n):
+        if n:
+            conns: dict[str, list[sqlite3.Connection]] = {}
+            print(conns)
+
+
+def annotated_without_a_value() -> None:
+    conn: sqlite3.Connection
+    conn = sqlite3.connect(":memory:")
+    print(conn)
+
+
+def around_an_annotation() -> Callable[..., Any]:
+    class Local(sqlite3.Connection):
+        pass
+
+    def annotated_with_a_class_of_the_function_around() -> None:
+        conn: Local | None = None
+        print(conn, Local)
+
+    return annotated_with_a_class_of_the_function_around
+
+
+@pytest.mark.parametrize(
+    ("function", "offset", "name", "kind"),
+    [
+        (annotated_variable, 2, "conn", "Connection"),
+        (annotated_text, 1, "sock", "socket"),
+        (annotated_in_blocks, 3, "conns", "Connection"),
+        (annotated_without_a_value, 1, "conn", "Connection"),
+        (around_an_annotation(), 1, "conn", "Local"),
+    ],
+)
+def test_a_variable_of_an_unstorable_type_is_refused(
+    function: Callable[..., Any], offset: int, name: str, kind: str
+) -> None:
     """CONFORMANCE A4: file, line, name and type."""
     with pytest.raises(UnstorableType) as caught:
         workflow(auto=True)(function)
     assert f"variable '{name}'" in str(caught.value)
+    assert kind in str(caught.value)
     assert line_of(function, offset) in str(caught.value)
+    assert "Use plain data" in str(caught.value)
 
 
-def test_a_parameter_or_result_of_an_unstorable_type_is_refused() -> None:
-    def takes(conn: sqlite3.Connection) -> None: ...
+def takes(order_id: str, conn: sqlite3.Connection) -> None: ...
 
-    def gives() -> sqlite3.Connection: ...  # type: ignore[empty-body]
 
-    for function in (takes, gives):
-        with pytest.raises(UnstorableType, match="Connection"):
-            workflow(auto=True)(function)  # type: ignore[type-var]
+def takes_many(*conns: sqlite3.Connection) -> None: ...
+
+
+def takes_by_name(*, conns: list[sqlite3.Connection]) -> None: ...
+
+
+def gives() -> sqlite3.Connection: ...  # type: ignore[empty-body]
+
+
+@pytest.mark.parametrize(
+    ("function", "role"),
+    [
+        (takes, "parameter 'conn'"),
+        (takes_many, "parameter 'conns'"),
+        (takes_by_name, "parameter 'conns'"),
+        (gives, "the return value"),
+    ],
+)
+def test_a_parameter_or_result_of_an_unstorable_type_is_refused(function: Callable[..., Any], role: str) -> None:
+    """CONFORMANCE A4: file, line, name and type, at decoration."""
+    with pytest.raises(UnstorableType) as caught:
+        workflow(auto=True)(function)
+    assert role in str(caught.value)
+    assert "Connection" in str(caught.value)
+    assert line_of(function, 0) in str(caught.value)
+    assert "Use plain data" in str(caught.value)
 
 
 def test_a_plain_function_without_auto_mode_names_it() -> None:

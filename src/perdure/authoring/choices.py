@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
-from perdure.authoring.options import FailedAttempt, Isolation, StepOptions, checked
+from perdure.authoring.options import CallOptions, StepOptions, checked
 from perdure.errors import BadDefinition
-from perdure.kernel.retry import RetryOn
-from perdure.kernel.verbs import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AutoOptions(TypedDict, total=False):
-    """What `@workflow(auto=True, ...)` and `options(...)` say about recorded calls. See `perdure.step` for each."""
-
-    max_attempts: int | None
-    initial_delay: Duration | None
-    factor: float | None
-    max_delay: Duration | None
-    jitter: float | None
-    timeout: Duration | None
-    total_timeout: Duration | None
-    retry_on: type[BaseException] | RetryOn | None
-    concurrency: int | None
-    isolation: Isolation | None
-    on_retry: Callable[[FailedAttempt], None] | None
-
-
 def auto_settings(chosen: Mapping[str, Any]) -> StepOptions:
     """Options of recorded calls, checked. Raises `TypeError` for one that a recorded call has not."""
-    unknown = chosen.keys() - AutoOptions.__annotations__.keys()
+    unknown = chosen.keys() - CallOptions.__annotations__.keys()
     if unknown:
         raise TypeError(
-            f"a recorded call has no option {min(unknown)!r}. Known: {', '.join(AutoOptions.__annotations__)}."
+            f"a recorded call has no option {min(unknown)!r}. Known: {', '.join(CallOptions.__annotations__)}."
         )
     return checked(StepOptions(), chosen)
 
@@ -47,11 +29,11 @@ class Chosen(Generic[P, R]):
         self.function = function
         self.settings = settings
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
 
-def options(function: Callable[P, R], /, **chosen: Unpack[AutoOptions]) -> Callable[P, R]:
+def options(function: Callable[P, R], /, **chosen: Unpack[CallOptions]) -> Callable[P, R]:
     """The same function with other options, for one call in an auto workflow. Anywhere else it is just called.
 
     >>> page = options(fetch, max_attempts=5, timeout="10 s")(url)

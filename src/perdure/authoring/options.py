@@ -24,13 +24,12 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     next_at: int | None  # microseconds since 1970; None when this was the last attempt
 
 
-class Options(TypedDict, total=False):
-    """Everything `@step(...)` and `.options(...)` take. None, where a default exists, means that default.
+class CallOptions(TypedDict, total=False):
+    """What steps and the recorded calls of auto mode take. None, where a default exists, means that default.
 
     See `perdure.step` for what each does.
     """
 
-    name: str | None
     max_attempts: int | None
     initial_delay: Duration | None
     factor: float | None
@@ -42,6 +41,12 @@ class Options(TypedDict, total=False):
     concurrency: int | None
     isolation: Isolation | None
     on_retry: Callable[[FailedAttempt], None] | None
+
+
+class Options(CallOptions, total=False):
+    """Everything `@step(...)` and `.options(...)` take."""
+
+    name: str | None
     undo: Callable[[Any], Awaitable[object]] | None
 
 

@@ -61,7 +61,7 @@ class Step(Generic[P, R]):
             undo=settings.undo,
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         run = running_run()
         if run is None:
             return self._just_run(args, kwargs)

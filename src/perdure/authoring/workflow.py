@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine, Generator
 from types import CodeType
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from perdure.authoring.choices import AutoOptions, auto_settings
+from perdure.authoring.choices import auto_settings
 from perdure.authoring.globals import with_stand_ins
-from perdure.authoring.inspect import Shape, caller_locals, name_of
-from perdure.authoring.options import StepOptions
+from perdure.authoring.inspect import Shape, caller_locals, name_of, place_of
+from perdure.authoring.options import CallOptions, StepOptions
 from perdure.authoring.registry import check_name, registry
 from perdure.errors import BadArgument, BadDefinition, NotInWorkflow
 from perdure.kernel import verbs
@@ -87,8 +87,13 @@ class Workflow(Generic[P, R]):
         auto: StepOptions | None = None,
     ) -> None:
         what = f"@workflow function {name_of(function)!r}"
+        if inspect.isfunction(function):
+            what += f" ({place_of(function)})"
         if inspect.isasyncgenfunction(function):
-            raise BadDefinition(f"{what} is an async generator; a workflow returns one value at its end.")
+            raise BadDefinition(
+                f"{what} is an async generator, as it contains `yield`; a workflow returns one value at its end: "
+                "collect a list and return it, or `publish` each item."
+            )
         if not inspect.isfunction(function) or (auto is None and not inspect.iscoroutinefunction(function)):
             if inspect.isfunction(function):
                 what = f"{what} is a plain `def`, which takes `@workflow(auto=True)`; without it, it"
@@ -120,7 +125,7 @@ class Workflow(Generic[P, R]):
             cancel_grace=self._grace,
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
         return Invocation(self.spec, self.spec.arguments.encode(args, kwargs), caller_site(0))
 
     def __repr__(self) -> str:
@@ -159,7 +164,7 @@ def workflow(
     name: str | None = None,
     version: str = "1",
     cancel_grace: Duration | None = None,
-    **options: Unpack[AutoOptions],
+    **options: Unpack[CallOptions],
 ) -> AutoDecorator: ...
 def workflow(
     function: Callable[..., Any] | None = None,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from typing import Any
 
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
+
+_FRAME = re.compile(r'  File "(?P<file>.+\.py)", line (?P<line>\d+), in ')
 
 
 def error_line(fault: dict[str, Any]) -> str:
@@ -27,8 +31,8 @@ def error_text(fault: dict[str, Any], indent: str = "    ") -> str:
             "",
         ]
     trace = str(fault.get("traceback", "")).rstrip("\n")
-    if trace:
-        parts += [indent + line for line in trace.split("\n")]
+    for line in trace.split("\n") if trace else ():
+        parts += [indent + line, *(indent + "    " + text for text in _source(line))]
     last = error_line(fault)
     if not trace.endswith(last):
         parts.append(indent + last)
@@ -36,3 +40,13 @@ def error_text(fault: dict[str, Any], indent: str = "    ") -> str:
     for number, member in enumerate(fault.get("members", ()), 1):
         parts += [f"{indent}member {number}:", error_text(member, indent + "    ")]
     return "\n".join(parts)
+
+
+def _source(frame: str) -> list[str]:
+    """The line of source that a frame was at, if this machine has the file. Like Python it shows what is there now."""
+    found = _FRAME.match(frame)
+    if found is None:
+        return []
+    linecache.checkcache(found["file"])
+    text = linecache.getline(found["file"], int(found["line"])).strip()
+    return [text] if text else []

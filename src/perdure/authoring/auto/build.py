@@ -37,7 +37,13 @@ def made_durable(function: FunctionType, settings: StepOptions, local: dict[str,
     last = source.node.end_lineno or code.co_firstlineno
     runtime = AutoRuntime(function.__name__, code.co_filename, (code.co_firstlineno, last), settings, plain=plain)
     body = Rewriter(source, names, plain=plain).rewrite()
-    made = _compiled(body, code)
+    try:
+        made = _compiled(body, code)
+    except SyntaxError as error:
+        raise NotRewritable(
+            f"auto workflow {function.__name__!r} has an expression that can be neither recorded whole nor call by "
+            f"call ({code.co_filename}:{error.lineno}: {error.msg}). Assign its parts to variables first."
+        ) from None
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     cells[RUNTIME] = CellType(runtime)
     closure = tuple(cells[name] for name in made.co_freevars)

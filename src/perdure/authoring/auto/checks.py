@@ -42,21 +42,29 @@ def check_syntax(source: Source, names: Names) -> None:
                     source, node, "calls exec or eval: what is in the text cannot be seen",
                     "Move it into a function and call that: it is recorded as a whole.",
                 )  # fmt: skip
-            case ast.ImportFrom(names=[ast.alias(name="*")]):
-                refuse(source, node, "imports *", "Name what it needs.")
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                _check_nested(source, node)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                _check_nested(source, node, names)
             case _:
                 pass
 
 
-def _check_nested(source: Source, nested: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+def _check_nested(source: Source, nested: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, names: Names) -> None:
+    """Nested code may change variables of the workflow, which calls it again, but nothing outside."""
     for node in ast.walk(nested):
-        if isinstance(node, ast.Global):
-            refuse(
-                source, node, f"writes the global {node.names[0]!r} in {nested.name!r}",
-                "Memory is gone after a crash: keep it in a local variable of the workflow, or in `state`.",
-            )  # fmt: skip
+        match node:
+            case ast.Global(names=written):
+                refuse(
+                    source, node, f"writes the global {written[0]!r} in {nested.name!r}",
+                    "Memory is gone after a crash: keep it in a local variable of the workflow, or in `state`.",
+                )  # fmt: skip
+            case ast.Nonlocal(names=written) if names.free.intersection(written):
+                name = min(names.free.intersection(written))
+                refuse(
+                    source, node, f"writes {name!r} of the function around it in {nested.name!r}",
+                    "That function is not called again after a crash: use a variable of the workflow, or return it.",
+                )  # fmt: skip
+            case _:
+                pass
 
 
 def check_annotations(source: Source, function: FunctionType, local: dict[str, Any] | None) -> None:

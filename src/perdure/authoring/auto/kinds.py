@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import sys
 from enum import Enum
@@ -42,7 +43,8 @@ _DATA_LIBRARIES = frozenset({"attr", "attrs", "enum", "msgspec", "pydantic"})
 #: Functions of other modules that only compute.
 _PURE: frozenset[Any] = frozenset({
     os.fspath, os.path.join, os.path.basename, os.path.dirname, os.path.isabs,
-    os.path.normpath, os.path.split, os.path.splitext, os.path.commonpath,
+    os.path.normpath, os.path.split, os.path.splitext, os.path.commonpath, sys.exc_info, sys.exception,
+    logging.getLogger,
 })  # fmt: skip
 
 #: Built-in functions that do something, although their module is one that computes.
@@ -52,21 +54,30 @@ _READS: frozenset[Any] = frozenset({
     hash, id, os.urandom, os.getenv, os.getpid, os.getppid, os.cpu_count, os.getcwd, os.getlogin, os.uname,
     sys.getrefcount, sys.getsizeof,
 })  # fmt: skip
-_READ_MODULES = frozenset({"secrets", "platform"})
+#: `traceback` is about the failure that is being handled, which only the workflow's own frame can see. So is a line of
+#: `logging`, which must not be written again by a replay and need not be durable before the next one.
+_READ_MODULES = frozenset({"secrets", "platform", "traceback", "logging"})
+#: What writes a line of a log, and what asks whether it would.
+_LINES = frozenset({
+    "critical", "debug", "error", "exception", "fatal", "getEffectiveLevel", "info", "isEnabledFor", "log", "warn",
+    "warning",
+})  # fmt: skip
 
 
 def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
     """`file` and `lines` say where the workflow is: its own nested functions are part of it."""
-    if isinstance(callee, type):
+    if isinstance(callee, type) or is_nested(callee, file, lines):
         return Kind.INLINE
     if isinstance(callee, FunctionType):
-        return _function_kind(callee, file, lines)
+        return _function_kind(callee)
     if isinstance(callee, BuiltinFunctionType):
         return _builtin_kind(callee)
     if isinstance(callee, MethodType):
         owner = callee.__self__
         if isinstance(owner, type(os.environ)):
             return Kind.READ if callee.__name__ in ("get", "copy", "items", "keys", "values") else Kind.RECORDED
+        if callee.__func__.__module__ == "logging":  # also of a class of the user's own
+            return Kind.READ if callee.__name__ in _LINES else Kind.RECORDED
         if callee.__func__.__module__.partition(".")[0] in _DATA_LIBRARIES:
             return Kind.INLINE  # Model.model_validate(...): another way to make a value
         return _module_kind(owner.__module__ if isinstance(owner, type) else type(owner).__module__)
@@ -76,10 +87,18 @@ def kind_of(callee: Any, file: str, lines: tuple[int, int]) -> Kind:
     return _module_kind(type(callee).__module__)
 
 
-def _function_kind(function: FunctionType, file: str, lines: tuple[int, int]) -> Kind:
-    code = function.__code__
-    if code.co_filename == file and lines[0] <= code.co_firstlineno <= lines[1]:
-        return Kind.INLINE
+def is_nested(callee: Any, file: str, lines: tuple[int, int]) -> bool:
+    """Whether it is written inside the workflow, also under a decorator, as a method or as a class to be called."""
+    while isinstance(callee, functools.partial):
+        callee = callee.func
+    inner = getattr(callee, "__func__", callee)
+    if not isinstance(inner, FunctionType | BuiltinFunctionType) and not hasattr(inner, "__wrapped__"):
+        inner = getattr(type(inner), "__call__", None)  # noqa: B004  # the function itself is wanted
+    code = getattr(inspect.unwrap(inner), "__code__", None) if inner is not None else None
+    return code is not None and code.co_filename == file and lines[0] <= code.co_firstlineno <= lines[1]
+
+
+def _function_kind(function: FunctionType) -> Kind:
     if REAL in function.__dict__:  # a stand-in: seeded, or recorded by itself
         return Kind.INLINE
     return Kind.INLINE if function in _PURE else _real_kind(function)

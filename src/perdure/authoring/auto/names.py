@@ -24,6 +24,10 @@ PURE_BUILTINS = frozenset({
 CALLERS: dict[str, int | str] = {"map": 0, "filter": 0, "sorted": "key", "min": "key", "max": "key"}
 #: Those of them whose result is made while it is read.
 LAZY = frozenset({"map", "filter", "zip", "enumerate", "reversed", "iter"})
+#: Built-ins that read what they are given from first to last, and the first argument that they read so.
+READERS: dict[str, int] = {
+    "dict": 0, "enumerate": 0, "filter": 1, "iter": 0, "list": 0, "map": 1, "sum": 0, "tuple": 0, "zip": 0,
+}  # fmt: skip
 
 _Scope = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -67,6 +71,10 @@ class _Bound(ast.NodeVisitor):
     def visit_scope(self, node: Any) -> None:
         if not isinstance(node, ast.Lambda):
             self.names.add(node.name)
+        if not isinstance(node, ast.ClassDef):
+            for default in (*node.args.defaults, *node.args.kw_defaults):
+                if default is not None:
+                    self.visit(default)
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_scope
 
@@ -85,6 +93,8 @@ class Names:
         bound = _Bound()
         for part in (source.node.args, *source.node.body):
             bound.visit(part)
+        #: Variables of the functions around it.
+        self.free = frozenset(free)
         self._values = bound.names - bound.imported
         self._known = bound.names | bound.imported | set(free) | source.module_names | module.keys()
 
@@ -99,10 +109,19 @@ class Names:
         """Whether this is a method of a value that the workflow holds: `items.append`, `fetch(url).strip`."""
         if not isinstance(function, ast.Attribute):
             return False
-        root = function.value
-        while isinstance(root, ast.Attribute | ast.Subscript):
-            root = root.value
+        root = _root(function)
         return not isinstance(root, ast.Name) or root.id in self._values or root.id in inner
+
+    def is_value(self, function: ast.expr, inner: frozenset[str] = frozenset()) -> bool:
+        """Whether what is called is itself a value of the workflow: `act = order.ship; act()`."""
+        root = _root(function)
+        return not isinstance(root, ast.Name) or root.id in self._values or root.id in inner
+
+
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
 
 
 def definitions_of(node: Definition) -> Iterator[ast.AST]:

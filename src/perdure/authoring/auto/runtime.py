@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import os
+import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from types import FunctionType
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any, Never, Self
 
 from perdure.authoring.auto.kinds import Kind, is_async, kind_of, makes_a_generator
+from perdure.authoring.auto.transform import RUNTIME
 from perdure.authoring.choices import Chosen
 from perdure.authoring.inspect import name_of
 from perdure.authoring.options import StepOptions
 from perdure.authoring.registry import check_name
+from perdure.authoring.repeat import traverse
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadDefinition, Critical, LostChange, NotRewritable, NotStorable
@@ -33,6 +37,13 @@ _ANY = codec_for(Any)
 _SCALARS = frozenset({int, float, str, bool, bytes, type(None)})
 #: Iterables whose order a process chooses.
 _UNORDERED = (set, frozenset)
+
+
+class _InPlace:
+    """A call that belongs to the workflow, whatever is called."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
 
 
 class AutoRuntime:
@@ -51,18 +62,23 @@ class AutoRuntime:
 
     async def value(self, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
         """The result of a call, recorded if it does anything. What is async is returned to be awaited."""
+        in_place = isinstance(callee, _InPlace)
+        if in_place:
+            callee = callee.function
         function = _meant(callee)
         own = isinstance(function, (Step, Workflow))
-        kind = Kind.DURABLE if own else kind_of(function, self._file, self._lines)
+        kind = Kind.INLINE if in_place else self._kind(function)
         if self._plain and (own or kind is not Kind.DURABLE):  # what gather, race and continue_as get is not awaited
             args = tuple([await _settle(argument) for argument in args])
             kwargs = {name: await _settle(argument) for name, argument in kwargs.items()}
         if kind is Kind.DURABLE:
+            if function is traverse:
+                args = (self.order(args[0]), *args[1:])
             return callee(*args, **kwargs)
         if _is_sleep(function):
             return await verbs.sleep(*args, **kwargs)
         if kind is Kind.INLINE:
-            given = self._given(function, args, kwargs)
+            given = None if in_place else self._given(function, args, kwargs)
             if given is None:
                 return callee(*args, **kwargs)
             return await self._block_step(lambda: callee(*args, **kwargs), _step_name(given), Any)
@@ -90,12 +106,13 @@ class AutoRuntime:
 
     async def block(
         self,
-        whole: Callable[[], Any],
+        whole: Callable[..., Any],
         called: Callable[[], tuple[Any, ...]],
-        later: Callable[[], Any],
+        later: Callable[..., Any],
         unknown: bool,
         lazy: bool,
         kind: str,
+        *given: Any,
     ) -> Any:
         """An expression that calls functions again and again: one record for all of it, if they do anything."""
         functions = [_meant(one) for one in called()]
@@ -104,23 +121,62 @@ class AutoRuntime:
         if Kind.DURABLE in kinds or any(is_async(one) for one in functions):
             for one in doing:
                 self.later(one)  # refuses what cannot be awaited, before anything is made that would have to be
-            made = later()
+            made = later(*given)
             return await _settle_each(made) if self._plain else made
         if not doing and not unknown:
-            return whole()
+            return whole(*given)
         name = name_of(getattr(doing[0], REAL, doing[0])) if doing else "call"
         if lazy:
             self._refuse(
                 f"makes a generator that calls {name!r} while it is read",
                 "Write a list, which is recorded whole, or a `for` loop, in which each call is.",
             )
-        return await self._block_step(whole, name, _result_of(kind, doing[0]) if kind and doing else Any)
+        return await self._block_step(whole, name, _result_of(kind, doing[0]) if kind and doing else Any, *given)
+
+    def makes_coroutines(self, called: Callable[[], tuple[Any, ...]]) -> bool:
+        """Whether an expression makes things to be awaited rather than values."""
+        functions = [_meant(one) for one in called()]
+        return any(is_async(one) or self._kind(one) is Kind.DURABLE for one in functions)
 
     def order(self, iterable: Any) -> Any:
-        """What a `for` loop goes through. The order of a set differs from process to process, so it is recorded."""
+        """What is read from first to last. The order of a set differs from process to process, so it is recorded."""
         if not isinstance(iterable, _UNORDERED) or len(iterable) < 2:
             return iterable
-        return self._read("order", lambda: list(iterable))
+        if all(isinstance(one, asyncio.Future) for one in iterable):
+            return iterable  # those of a run hash to the same number in every process
+        own = _by_stored_value(iterable)  # what is read back is equal, but the code may change the ones it has
+        return [own.get(value, value) for value in self._read("order", lambda: list(own))]
+
+    def popped(self, owner: Any) -> Any:
+        """`owner.pop()`, which takes any element of a set."""
+        if type(owner) is not set or len(owner) < 2:
+            return owner.pop()
+        chosen = next(iter(self.order(owner)))
+        owner.remove(chosen)
+        return chosen
+
+    def visible(self, seen: Any) -> Any:
+        """What `locals()` and its like show: without the runtime itself."""
+        return (
+            {name: value for name, value in seen.items() if name != RUNTIME}
+            if isinstance(seen, dict)
+            else [name for name in seen if name != RUNTIME]
+        )
+
+    def held(self, callee: Any) -> Any:
+        """What a variable of the workflow holds. A method of another variable's value is called in place, as it is
+        when it is called as one: a replay that skipped it would miss what it did to the value."""
+        method = callee
+        while isinstance(method, functools.partial):
+            method = method.func
+        if not isinstance(method, MethodType) or isinstance(method.__self__, type):
+            return callee
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename == self._file:  # a comprehension may have its own
+            if any(one is method.__self__ for one in frame.f_locals.values()):
+                return _InPlace(callee)
+            frame = frame.f_back
+        return callee
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -172,11 +228,14 @@ class AutoRuntime:
         watched.__dict__["__perdure_encode__"] = lambda args, kwargs: step.spec.arguments.encode(args, kwargs)
         return step
 
-    def _block_step(self, whole: Any, name: str, result: Any) -> Coroutine[Any, Any, Any]:
+    async def _block_step(self, whole: Any, name: str, result: Any, *given: Any) -> Any:
+        read = _Iterators(whole, given)
+
         def expression() -> Any:
-            before = _captured(whole)
-            made = whole()
-            if _captured(whole) != before:
+            arguments = read.from_their_beginning()
+            before = _captured(whole, arguments)
+            made = whole(*arguments)
+            if _captured(whole, arguments) != before:
                 raise LostChange(
                     f"an expression of auto workflow {self._workflow!r} that is recorded whole, as it calls {name!r}, "
                     "also changes a variable of the workflow. A replay does not execute it, and would miss the change: "
@@ -185,7 +244,10 @@ class AutoRuntime:
             return made
 
         expression.__annotations__["return"] = result
-        return Step(expression, check_name(f"[{name}]", "a step"), self._settings)()
+        try:
+            return await Step(expression, check_name(f"[{name}]", "a step"), self._settings)()
+        finally:
+            read.close(self._workflow, name)
 
     def _read(self, name: str, read: Callable[[], Any]) -> Any:
         """A value of this process. It causes nothing, so it needs no commit before the code goes on."""
@@ -204,6 +266,17 @@ def _meant(callee: Any) -> Any:
     """What is called in the end: without the options around it, and without a watch that tests put there."""
     function = callee.function if isinstance(callee, Chosen) else callee
     return function.__dict__.get(WATCHED, function) if isinstance(function, FunctionType) else function
+
+
+def _by_stored_value(elements: Any) -> dict[Any, Any]:
+    """The elements of a set, each under something that can be stored and tells it from the others."""
+    try:
+        _ANY.encode(list(elements), "the order of a set")
+        return {one: one for one in elements}
+    except NotStorable:
+        if any(why_not_storable(type(one)) is not None for one in elements):
+            raise
+    return {codec_for(type(one)).encode(one, "the order of a set").decode(): one for one in elements}
 
 
 def _is_sleep(function: Any) -> bool:
@@ -230,6 +303,45 @@ async def _settle_each(made: Any) -> Any:
             return {key: await _settle(value) for key, value in made.items()}
         case _:
             return await _settle(made)
+
+
+class _Iterators:
+    """Iterators that an expression recorded whole goes through: variables of the workflow, or made for it.
+
+    Each attempt reads them from where they were. Afterwards a variable can be read no more: a replay, which does not
+    execute the expression, would find it where it was.
+    """
+
+    def __init__(self, whole: Any, given: tuple[Any, ...]) -> None:
+        self._given = [CellType(one) for one in given]
+        cells = [*self._given, *(whole.__closure__ or ())]
+        self._cells = [cell for cell in cells if _holds_an_iterator(cell)]
+        self._kept: list[Any] = [cell.cell_contents for cell in self._cells]
+
+    def from_their_beginning(self) -> tuple[Any, ...]:
+        for number, cell in enumerate(self._cells):
+            cell.cell_contents, self._kept[number] = itertools.tee(self._kept[number])
+        return tuple(cell.cell_contents for cell in self._given)
+
+    def close(self, workflow: str, name: str) -> None:
+        for cell in self._cells:
+            cell.cell_contents = _spent(workflow, name)
+
+
+def _holds_an_iterator(cell: CellType) -> bool:
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        return False
+    return isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools")
+
+
+def _spent(workflow: str, name: str) -> Iterator[Any]:
+    raise LostChange(
+        f"auto workflow {workflow!r} reads an iterator that an expression recorded whole, as it calls {name!r}, has "
+        "read before. A replay does not execute that expression: make a list of it, and read that twice."
+    )
+    yield
 
 
 # -- watching what recorded functions do to their arguments ----------------------------------------------------------
@@ -279,10 +391,10 @@ def _changed(function: Any) -> LostChange:
     )
 
 
-def _captured(expression: Any) -> list[bytes]:
+def _captured(expression: Any, given: tuple[Any, ...]) -> list[bytes]:
     """The variables of the workflow that an expression sees, as far as they can be stored."""
     found: list[bytes] = []
-    for cell in expression.__closure__ or ():
+    for cell in (*(expression.__closure__ or ()), *map(CellType, given)):
         try:
             value = cell.cell_contents
             if type(value) not in _SCALARS and not callable(value):

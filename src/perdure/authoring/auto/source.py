@@ -31,6 +31,10 @@ class Source(NamedTuple):
 def source_of(function: FunctionType) -> Source:
     """Raises `NotRewritable` if the text of the function cannot be found, or is not this function's."""
     code = function.__code__
+    if code.co_name == "<lambda>":
+        raise NotRewritable(
+            f"an auto workflow cannot be a lambda ({code.co_filename}:{code.co_firstlineno}). Write it with `def`."
+        )
     file = inspect.getsourcefile(function) or code.co_filename
     # Newer Pythons find the text of `python -c` under "<string>", whatever other text was compiled under that name.
     lines = [] if file == "<string>" else linecache.getlines(file, function.__globals__)

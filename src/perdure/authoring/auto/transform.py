@@ -4,6 +4,8 @@
     if check(config): ...               if await auto.value(check, config): ...
     rows = [get(u) for u in urls]       rows = await auto.block(<the comprehension>, <what it calls>, ...)
     for tag in tags: ...                for tag in auto.order(tags): ...
+    item = waiting.pop()                item = auto.popped(waiting)
+    act = order.ship; act()             act = order.ship; await auto.value(auto.held(act))
     items.append(rows)                  as it is: a method of a local value is executed again
     total = price * 3                   as it is: nothing is called
 
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from perdure.authoring.auto.checks import refuse
-from perdure.authoring.auto.names import CALLERS, LAZY, Names, inner_names
+from perdure.authoring.auto.names import CALLERS, LAZY, READERS, Names, inner_names
 from perdure.authoring.auto.source import Source
 
 #: The runtime, as a name of the closure. No Python source can spell it.
@@ -33,9 +35,38 @@ def _question(kind: str, place: ast.AST) -> ast.Attribute:
     return ast.copy_location(ast.Attribute(runtime, kind, ast.Load()), place)
 
 
-def _thunk(body: ast.expr, place: ast.AST) -> ast.Lambda:
-    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return ast.copy_location(ast.Lambda(nothing, body), place)
+def _about(kind: str, value: ast.expr) -> ast.Call:
+    """A question that is answered at once."""
+    return ast.copy_location(ast.Call(_question(kind, value), [value], []), value)
+
+
+def _in_order(node: ast.expr) -> ast.expr:
+    """Something that is read from first to last, in an order that every process shares."""
+    match node:
+        case ast.List() | ast.Tuple() | ast.Constant() | ast.ListComp() | ast.Dict() | ast.JoinedStr():
+            return node
+        case ast.Starred():  # is in order already
+            return node
+        case _:
+            return _about("order", node)
+
+
+def _ordered(node: N) -> N:
+    """An expression, with the order in which its comprehensions go through sets recorded."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.comprehension) and not found.is_async:
+            found.iter = _in_order(found.iter)
+    return node
+
+
+def _has_key(node: ast.Call) -> bool:
+    return any(keyword.arg == "key" for keyword in node.keywords)
+
+
+def _thunk(body: ast.expr, place: ast.AST, *names: str) -> ast.Lambda:
+    parameters = [ast.copy_location(ast.arg(name), place) for name in names]
+    arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(arguments, body), place)
 
 
 class Rewriter(ast.NodeTransformer):
@@ -45,6 +76,8 @@ class Rewriter(ast.NodeTransformer):
         self._source = source
         self._names = names
         self._plain = plain
+        #: Names that the comprehension being rewritten binds.
+        self._inner: frozenset[str] = frozenset()
 
     def rewrite(self) -> ast.AsyncFunctionDef:
         node = self._source.node
@@ -62,7 +95,13 @@ class Rewriter(ast.NodeTransformer):
         if self._repeats_a_function(node):
             return self._block(node)
         if self._is_left_alone(node):
-            return self._with_visited_parts(node)
+            match node:
+                case ast.Call(func=ast.Attribute(attr="join"), args=[ast.GeneratorExp() as lazy]):
+                    if not _awaits_while_read(lazy):  # `join` itself makes a list
+                        node.args = [ast.copy_location(ast.ListComp(lazy.elt, lazy.generators), lazy)]
+                case _:
+                    pass
+            return self._in_order(self._with_visited_parts(node))
         return self._asked(node, "settled" if self._plain else "value")
 
     def visit_Expr(self, node: ast.Expr) -> Any:
@@ -74,10 +113,13 @@ class Rewriter(ast.NodeTransformer):
         return self._with_visited_parts(node)
 
     def _is_left_alone(self, node: ast.Call) -> bool:
-        return self._names.is_pure(node.func) or self._names.is_value_method(node.func)
+        return self._names.is_pure(node.func) or self._names.is_value_method(node.func, self._inner)
 
     def _asked(self, node: ast.Call, kind: str) -> ast.expr:
+        held = self._names.is_value(node.func, self._inner)
         node.func = self.visit(node.func)
+        if held:
+            node.func = _about("held", node.func)
         node.args = [self._argument(argument) for argument in node.args]
         for keyword in node.keywords:
             keyword.value = self._argument(keyword.value)
@@ -99,9 +141,13 @@ class Rewriter(ast.NodeTransformer):
     # -- expressions that repeat a function: one record ------------------------------------------------------------
 
     def visit_comprehension_expression(self, node: Any) -> Any:
-        if any(isinstance(inner, ast.Await) or getattr(inner, "is_async", 0) for inner in ast.walk(node)):
-            return self._with_visited_parts(node)  # what it awaits is durable one by one
-        return self._block(node) if any(self._called(node)) else node
+        if _awaits_while_read(node):
+            around, self._inner = self._inner, self._inner | inner_names(node)
+            try:
+                return _ordered(self._with_visited_parts(node))  # what it awaits is durable one by one
+            finally:
+                self._inner = around
+        return self._block(node) if any(self._called(node)) else _ordered(node)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_comprehension_expression
 
@@ -113,7 +159,7 @@ class Rewriter(ast.NodeTransformer):
             return True
         for argument in node.args:
             inner = argument.value if isinstance(argument, ast.Starred) else argument
-            if isinstance(inner, ast.GeneratorExp) and not _awaits(inner) and any(self._called(inner)):
+            if isinstance(inner, ast.GeneratorExp) and not _awaits_while_read(inner) and any(self._called(inner)):
                 return True
             if self._repeats_a_function(inner):
                 return True
@@ -138,7 +184,7 @@ class Rewriter(ast.NodeTransformer):
 
     def _called(self, node: ast.AST) -> Iterator[ast.expr]:
         """What an expression calls that may need recording."""
-        inner = inner_names(node)
+        inner = inner_names(node) | self._inner
         for found in ast.walk(node):
             if isinstance(found, ast.Call):
                 if self._names.is_pure(found.func):
@@ -147,20 +193,66 @@ class Rewriter(ast.NodeTransformer):
                     yield found.func
 
     def _block(self, node: Any) -> ast.expr:
+        """One record for all of it. What Python evaluates before the repeating begins is evaluated before it, and so
+        recorded by itself, if it awaits, if it assigns, or if what is repeated makes coroutines."""
+        before = list(self._evaluated_before(node))
+        if any(isinstance(found, ast.Await | ast.NamedExpr) for part in before for found in ast.walk(part)):
+            return self._block_after(node, before)
+        if not any(called for part in before for called in self._called(part)):
+            return self._block_after(node, [])
+        repeated = copy.deepcopy(node)
+        repeated = _Named(dict.fromkeys(self._evaluated_before(repeated), "")).visit(repeated)
+        functions = ast.copy_location(ast.Tuple(self._functions(repeated), ast.Load()), node)
+        twin = copy.deepcopy(node)
+        after = self._block_after(twin, list(self._evaluated_before(twin)))
+        test = ast.Call(_question("makes_coroutines", node), [_thunk(functions, node)], [])
+        chosen = ast.IfExp(ast.copy_location(test, node), after, self._block_after(node, []))
+        return ast.copy_location(chosen, node)
+
+    def _evaluated_before(self, node: Any) -> Iterator[ast.expr]:
+        """What a repeating expression is about: the first iterable, the arguments of a built-in."""
+        match node:
+            case ast.Starred(value=value):
+                yield from self._evaluated_before(value)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                if not _awaits_while_read(node):
+                    yield node.generators[0].iter
+                else:
+                    yield node
+            case ast.Call() if self._repeats_a_function(node):
+                given = set(self._given_functions(node))
+                for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    if argument not in given and not isinstance(argument, ast.Lambda):
+                        yield from self._evaluated_before(argument)
+            case _:
+                yield node
+
+    def _functions(self, node: Any) -> list[ast.expr]:
+        """What a repeating expression calls, as far as that is known without calling anything."""
+        inner = inner_names(node)
+        return [
+            copy.deepcopy(function)
+            for function in self._called(node)
+            if not any(
+                isinstance(part, ast.Call) or (isinstance(part, ast.Name) and part.id in inner)
+                for part in ast.walk(function)
+            )
+        ]
+
+    def _block_after(self, node: Any, before: list[ast.expr]) -> ast.expr:
+        """`before` is evaluated first, in the workflow itself, and given to the expression."""
+        names = {part: f"auto.before{number}" for number, part in enumerate(before)}
+        given = [self.visit(copy.deepcopy(part)) for part in before]
+        node = _Named(names).visit(node)
         for found in ast.walk(node):
             if isinstance(found, ast.NamedExpr):
                 refuse(
                     self._source, found, "assigns with := inside an expression that is recorded whole",
                     "Write a `for` loop, in which each call is recorded by itself.",
                 )  # fmt: skip
-        inner = inner_names(node)
-        called = [
-            copy.deepcopy(function)
-            for function in self._called(node)
-            if not any(isinstance(name, ast.Name) and name.id in inner for name in ast.walk(function))
-        ]
+        called = self._functions(node)
         unknown = len(called) < len(list(self._called(node)))
-        later = _Later(self._names, inner).visit(copy.deepcopy(node))
+        later = _Later(self._names, inner_names(node) | self._inner).visit(copy.deepcopy(node))
         element = node.elt if isinstance(node, ast.ListComp | ast.SetComp) else None
         typed = isinstance(element, ast.Call) and bool(called) and ast.dump(element.func) == ast.dump(called[0])
         kind = ("set" if isinstance(node, ast.SetComp) else "list") if typed else ""
@@ -169,24 +261,51 @@ class Rewriter(ast.NodeTransformer):
         )
         functions = ast.copy_location(ast.Tuple(called, ast.Load()), node)
         flags = [ast.copy_location(ast.Constant(flag), node) for flag in (unknown, lazy, kind)]
-        thunks = [_thunk(part, node) for part in (node, functions, later)]
-        asked = ast.Call(_question("block", node), [*thunks, *flags], [])
+        whole, others = _ordered(node), _ordered(later)
+        thunks = [_thunk(whole, node, *names.values()), _thunk(functions, node), _thunk(others, node, *names.values())]
+        asked = ast.Call(_question("block", node), [*thunks, *flags, *given], [])
         return ast.copy_location(ast.Await(ast.copy_location(asked, node)), node)
+
+    # -- the order of sets: another one in each process --------------------------------------------------------------
+
+    def _in_order(self, node: ast.Call) -> ast.Call:
+        """A call that is left in place, with the order in which it reads a set recorded."""
+        match node.func:
+            case ast.Name(id="locals" | "vars" | "dir") if not node.args:
+                return _about("visible", node)
+            case ast.Name(id=name) if name in READERS or (name in CALLERS and _has_key(node)):
+                first = READERS.get(name, 0)
+                node.args[first:] = [_in_order(argument) for argument in node.args[first:]]
+            case ast.Attribute(attr="join" | "extend") if len(node.args) == 1:
+                node.args = [_in_order(argument) for argument in node.args]
+            case ast.Attribute(attr="pop", value=value) if not node.args and not node.keywords:
+                return ast.copy_location(ast.Call(_question("popped", node.func), [value], []), node)
+            case _:
+                pass
+        return node
+
+    def visit_Starred(self, node: ast.Starred) -> ast.Starred:
+        node.value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Load):
+            node.value = _in_order(node.value)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        unpacked = all(isinstance(target, ast.Tuple | ast.List) for target in node.targets)
+        self._with_visited_parts(node)
+        if unpacked:
+            node.value = _in_order(node.value)
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self._with_visited_parts(node)
+        node.iter = _in_order(node.iter)
+        return node
 
     # -- statements that need more than their expressions ------------------------------------------------------------
 
-    def visit_For(self, node: ast.For) -> ast.For:
-        literal = isinstance(node.iter, ast.List | ast.Tuple | ast.Constant)
-        pure = isinstance(node.iter, ast.Call) and self._names.is_pure(node.iter.func)
-        node.iter = self.visit(node.iter)
-        if not literal and not pure:
-            asked = ast.Call(_question("order", node.iter), [node.iter], [])
-            node.iter = ast.copy_location(asked, node.iter)
-        node.body = [self.visit(statement) for statement in node.body]
-        node.orelse = [self.visit(statement) for statement in node.orelse]
-        return node
-
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.target = self.visit(node.target)
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
@@ -197,17 +316,43 @@ class Rewriter(ast.NodeTransformer):
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
+    def visit_nested_function(self, node: Any) -> Any:
+        """Its defaults are evaluated here and now, once in plain Python; its code is left alone."""
+        arguments = node.args
+        arguments.defaults = [self.visit(default) for default in arguments.defaults]
+        arguments.kw_defaults = [default and self.visit(default) for default in arguments.kw_defaults]
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_nested_function
+
     def visit_untouched(self, node: N) -> N:
         return node
 
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_untouched
+    visit_ClassDef = visit_TypeAlias = visit_untouched  # neither can await
 
     def _with_visited_parts(self, node: Any) -> Any:
         return self.generic_visit(node)
 
 
-def _awaits(node: ast.AST) -> bool:
-    return any(isinstance(inner, ast.Await) for inner in ast.walk(node))
+def _awaits_while_read(node: Any) -> bool:
+    """Whether a comprehension is an async one. What it goes through first is evaluated outside it."""
+    first = {id(inner) for inner in ast.walk(node.generators[0].iter)}
+    return any(
+        isinstance(inner, ast.Await) or getattr(inner, "is_async", 0)
+        for inner in ast.walk(node)
+        if id(inner) not in first
+    )
+
+
+class _Named(ast.NodeTransformer):
+    """Puts names in the place of expressions."""
+
+    def __init__(self, names: dict[ast.expr, str]) -> None:
+        self._names = names
+
+    def visit(self, node: ast.AST) -> Any:
+        name = self._names.get(node) if isinstance(node, ast.expr) else None
+        return self.generic_visit(node) if name is None else ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 class _Later(ast.NodeTransformer):
