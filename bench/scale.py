@@ -1,8 +1,8 @@
 """Waiting runs on one SQLite file: memory, wake-ups, restart. `python -m bench.scale [COUNT ...]`
 
-For each count: that many runs wait for an event, then a new process makes steps and wakes a thousand of them. Neither may
-be slowed by the runs that go on waiting. The workload `crowd` compares a small and a large count in turns; this shows
-each count by itself.
+For each count: that many runs wait for an event, then a new process makes steps and wakes a thousand of them. Neither
+may be slowed by the runs that go on waiting. The workload `crowd` compares a small and a large count in turns; this
+shows each count by itself.
 """
 
 from __future__ import annotations

@@ -69,7 +69,61 @@ PERDURE_MEMORY = System(
 )
 #: Those of `make bench-quick`, in the order of the table.
 OWN = (PERDURE, PERDURE_RELAXED, PERDURE_MEMORY)
-PEERS: tuple[System, ...] = ()
+
+_DBOS_SETUP = "async workflows and steps; called or `start_workflow_async`; recovery by `launch`"
+DBOS_SQLITE = System(
+    "dbos-sqlite",
+    "DBOS, SQLite",
+    "dbos",
+    "sqlite",
+    ("dbos", "psycopg[binary]"),
+    "",
+    "power cut: SQLite with a rollback journal and synchronous=FULL (neither is changed by DBOS)",
+    f"{_DBOS_SETUP}; messages polled for every 10 ms instead of every second",
+)
+DBOS_POSTGRESQL = System(
+    "dbos-postgresql",
+    "DBOS, PostgreSQL",
+    "dbos",
+    "postgresql",
+    ("dbos", "psycopg[binary]"),
+    "postgresql",
+    "power cut: PostgreSQL with synchronous_commit=on",
+    f"{_DBOS_SETUP}; LISTEN/NOTIFY, the default",
+)
+DUROXIDE = System(
+    "duroxide",
+    "Duroxide, SQLite",
+    "duroxide",
+    "",
+    ("duroxide",),
+    "",
+    "death of the process: SQLite in WAL mode; no sync in a commit (seen with strace: 6 in all, for 50 steps as for 100)",
+    "2 orchestration and 4 activity dispatchers (more contend for SQLite), polling every 1 ms instead of 100; locks of a dead process end after 1 s instead of 30",
+)
+ABSURD = System(
+    "absurd",
+    "Absurd, PostgreSQL",
+    "absurd",
+    "",
+    ("absurd-sdk", "absurdctl"),
+    "postgresql",
+    "power cut: PostgreSQL with synchronous_commit=on",
+    "8 async workers, each with a connection, polling every 10 ms instead of 250; the claim of a dead process ends after "
+    "5 s instead of 120",
+)
+RESTATE = System(
+    "restate",
+    "Restate",
+    "restate",
+    "",
+    ("restate-sdk[serde]", "hypercorn", "aiohttp"),
+    "restate",
+    "power cut: the log of its server syncs every batch (rocksdb-disable-wal-fsync=false is the default)",
+    "one node with its defaults; handlers behind Hypercorn over HTTP/2, in a process of their own; when they are killed "
+    "the server stays and calls them again after its default backoff",
+)
+PEERS: tuple[System, ...] = (DBOS_SQLITE, DBOS_POSTGRESQL, DUROXIDE, ABSURD, RESTATE)
 SYSTEMS = (*OWN, *PEERS)
 
 #: For PostgreSQL itself and the bare commits on it.

@@ -123,7 +123,6 @@ REPLAY = Workload(
     figure="back",
     unit="ms",
     better="lower",
-    peers={"duroxide": {"steps": 200}},
     killed=True,
 )
 RECOVER = Workload(

@@ -1,0 +1,257 @@
+"""DBOS, in the process that asks for the workflows. Variants: `sqlite` and `postgresql`.
+
+Async workflows and steps. A workflow that is waited for at once is called, which DBOS documents as the ordinary way;
+many at a time are started with `start_workflow_async`, whose handles wait in the process and do not poll. On SQLite,
+which has no notifications, messages are polled for: ten milliseconds instead of the default second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from bench.wire import Gate, Job, Stopwatch, forever, milliseconds, paces, resident_bytes, serve
+from dbos import DBOS, DBOSConfig, SetWorkflowID
+
+began: list[float] = []
+late_ms: list[float] = []
+gate: Gate
+#: Workflows of a killed life that have come to their end.
+ended = 0
+
+
+@DBOS.step()
+async def increment(number: int) -> int:
+    return number + 1
+
+
+@DBOS.step()
+async def increment_noted(number: int) -> int:
+    began.append(time.perf_counter())
+    return number + 1
+
+
+@DBOS.step()
+async def note_lateness(due: float) -> None:
+    late_ms.append((time.time() - due) * 1000)
+
+
+@DBOS.step()
+async def pass_gate(number: int) -> int:
+    gate.arrive()
+    if gate.closed:
+        await forever()
+    return number + 1
+
+
+@DBOS.workflow()
+async def empty_run() -> None:
+    return None
+
+
+@DBOS.workflow()
+async def count_to(limit: int) -> int:
+    number = 0
+    for _ in range(limit):
+        number = await increment(number)
+    return number
+
+
+@DBOS.workflow()
+async def count_noted(limit: int) -> int:
+    number = 0
+    for _ in range(limit):
+        number = await increment_noted(number)
+    return number
+
+
+@DBOS.workflow()
+async def fan_out(width: int) -> int:
+    return sum(await asyncio.gather(*(increment(number) for number in range(width))))
+
+
+@DBOS.workflow()
+async def wait_for_wake(number: int) -> int:
+    return int(await DBOS.recv_async(timeout_seconds=600)) + number
+
+
+@DBOS.workflow()
+async def sleep_to(due: float) -> None:
+    # DBOS records the moment at which the sleep ends, so that reading the clock here does no harm.
+    await DBOS.sleep_async(max(0.0, due - time.time()))
+    await note_lateness(due)
+
+
+@DBOS.workflow()
+async def stop_at_gate(before: int, after: int) -> int:
+    global ended
+    number = 0
+    for _ in range(before):
+        number = await increment(number)
+    number = await pass_gate(number)
+    for _ in range(after):
+        number = await increment(number)
+    ended += 1
+    return number
+
+
+@DBOS.workflow()
+async def one_step(number: int) -> int:
+    return await increment(number)
+
+
+@DBOS.workflow()
+async def one_child(number: int) -> int:
+    return await one_step(number)
+
+
+def launch(job: Job) -> None:
+    url = job.url if job.variant == "postgresql" else f"sqlite:///{os.path.join(job.directory, 'dbos.sqlite')}"
+    config: DBOSConfig = {
+        "name": "bench",
+        "system_database_url": url,
+        "log_level": "ERROR",
+    }
+    if job.variant == "sqlite":
+        config["notification_listener_polling_interval_sec"] = 0.01
+    DBOS(config=config)
+    DBOS.launch()
+
+
+async def seq(job: Job) -> dict[str, Any]:
+    launch(job)
+    with Stopwatch() as watch:
+        assert await count_to(job.steps) == job.steps
+    return {"count": job.steps, "seconds": watch.seconds}
+
+
+async def many(job: Job) -> dict[str, Any]:
+    launch(job)
+
+    async def one() -> None:
+        handle = await DBOS.start_workflow_async(count_to, job.steps)
+        assert await handle.get_result() == job.steps
+
+    with Stopwatch() as watch:
+        await asyncio.gather(*(one() for _ in range(job.runs)))
+    return {"count": job.runs * job.steps, "seconds": watch.seconds}
+
+
+async def fanout(job: Job) -> dict[str, Any]:
+    launch(job)
+    with Stopwatch() as watch:
+        assert await fan_out(job.steps) == job.steps * (job.steps + 1) // 2
+    return {"count": job.steps, "seconds": watch.seconds}
+
+
+async def empty(job: Job) -> dict[str, Any]:
+    launch(job)
+    samples: list[float] = []
+    for _ in range(job.runs):
+        with milliseconds(samples):
+            await empty_run()
+    return {"samples_ms": samples}
+
+
+async def events(job: Job) -> dict[str, Any]:
+    launch(job)
+    samples: list[float] = []
+    handles = await asyncio.gather(*(DBOS.start_workflow_async(wait_for_wake, number) for number in range(job.runs)))
+
+    async def one(number: int) -> None:
+        with milliseconds(samples):
+            await DBOS.send_async(handles[number].get_workflow_id(), 1)
+            assert await handles[number].get_result() == number + 1
+
+    with Stopwatch() as watch:
+        await asyncio.gather(*(one(number) for number in range(job.runs)))
+    return {"count": job.runs, "seconds": watch.seconds, "samples_ms": samples}
+
+
+async def timers(job: Job) -> dict[str, Any]:
+    launch(job)
+    await sleep_to(time.time())
+    gap = job.counts["spread_ms"] / 1000 / job.runs
+    for allowance in (1, 2, 4, 8):
+        late_ms.clear()
+        before = resident_bytes()
+        first = time.time() + 0.5 + allowance * job.runs / 50
+        due = [first + number * gap for number in range(job.runs)]
+        handles = await asyncio.gather(*(DBOS.start_workflow_async(sleep_to, moment) for moment in due))
+        held = resident_bytes() - before
+        in_time = time.time() < first
+        await asyncio.gather(*(handle.get_result() for handle in handles))
+        if in_time:
+            return {"samples_ms": late_ms, "bytes_each": held / job.runs}
+    raise RuntimeError("the first timer was due before all workflows had been started")
+
+
+async def replay(job: Job) -> dict[str, Any]:
+    global gate
+    gate = Gate(job)
+    opened = time.perf_counter()
+    launch(job)
+    if job.life == 1:
+        with SetWorkflowID("replayed"):
+            await stop_at_gate(job.steps, 0)
+    while gate.passed_at is None:
+        await asyncio.sleep(0.001)
+    return {"count": job.steps, "seconds": gate.passed_at - opened}
+
+
+async def recover(job: Job) -> dict[str, Any]:
+    global gate
+    gate = Gate(job, arrivals=job.runs)
+    before, after = job.steps // 2, job.steps - job.steps // 2 - 1
+    opened = time.perf_counter()
+    launch(job)  # brings back what was pending
+    if job.life == 1:
+
+        async def one(number: int) -> None:
+            with SetWorkflowID(f"recovered-{number}"):
+                await (await DBOS.start_workflow_async(stop_at_gate, before, after)).get_result()
+
+        await asyncio.gather(*(one(number) for number in range(job.runs)))
+    while ended < job.runs:
+        await asyncio.sleep(0.002)
+    for number in range(job.runs):
+        handle: Any = await DBOS.retrieve_workflow_async(f"recovered-{number}")
+        assert await handle.get_result(polling_interval_sec=0.002) == job.steps
+    return {"count": job.runs, "seconds": time.perf_counter() - opened}
+
+
+async def children(job: Job) -> dict[str, Any]:
+    launch(job)
+
+    async def one(number: int) -> None:
+        handle = await DBOS.start_workflow_async(one_child, number)
+        assert await handle.get_result() == number + 1
+
+    with Stopwatch() as watch:
+        await asyncio.gather(*(one(number) for number in range(job.runs)))
+    return {"count": job.runs, "seconds": watch.seconds}
+
+
+async def long(job: Job) -> dict[str, Any]:
+    launch(job)
+    assert await count_noted(job.steps) == job.steps
+    return paces(began, job.counts["window"])
+
+
+WORKLOADS = {
+    "seq": seq,
+    "many": many,
+    "fanout": fanout,
+    "empty": empty,
+    "events": events,
+    "timers": timers,
+    "replay": replay,
+    "recover": recover,
+    "children": children,
+    "long": long,
+}
+
+if __name__ == "__main__":
+    serve(WORKLOADS)
