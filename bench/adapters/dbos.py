@@ -1,14 +1,16 @@
 """DBOS, in the process that asks for the workflows. Variants: `sqlite` and `postgresql`.
 
-Async workflows and steps. A workflow that is waited for at once is called, which DBOS documents as the ordinary way;
-many at a time are started with `start_workflow_async`, whose handles wait in the process and do not poll. On SQLite,
-which has no notifications, messages are polled for: ten milliseconds instead of the default second.
+Plain functions where one thing follows another, since they are faster than async ones there: DBOS runs them in threads
+and talks to the database directly. Async ones where many things wait at once. A workflow that is waited for at once is
+called, the ordinary way in its documentation; many are started with `start_workflow`, whose handles do not poll. On
+SQLite, which has no notifications, messages are polled for: every ten milliseconds instead of every second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from typing import Any
 
@@ -23,13 +25,68 @@ ended = 0
 
 
 @DBOS.step()
-async def increment(number: int) -> int:
+def increment(number: int) -> int:
     return number + 1
 
 
 @DBOS.step()
-async def increment_noted(number: int) -> int:
+def increment_noted(number: int) -> int:
     began.append(time.perf_counter())
+    return number + 1
+
+
+@DBOS.step()
+def stop_or_pass(number: int) -> int:
+    gate.arrive()
+    if gate.closed:
+        threading.Event().wait()
+    return number + 1
+
+
+@DBOS.workflow()
+def empty_run() -> None:
+    return None
+
+
+@DBOS.workflow()
+def count_to(limit: int) -> int:
+    number = 0
+    for _ in range(limit):
+        number = increment(number)
+    return number
+
+
+@DBOS.workflow()
+def count_noted(limit: int) -> int:
+    number = 0
+    for _ in range(limit):
+        number = increment_noted(number)
+    return number
+
+
+@DBOS.workflow()
+def count_then_stop(limit: int) -> int:
+    number = 0
+    for _ in range(limit):
+        number = increment(number)
+    return stop_or_pass(number)
+
+
+@DBOS.workflow()
+def one_step(number: int) -> int:
+    return increment(number)
+
+
+@DBOS.workflow()
+def one_child(number: int) -> int:
+    return one_step(number)
+
+
+# -- many things at once -------------------------------------------------------------------------------------------------
+
+
+@DBOS.step()
+async def increment_async(number: int) -> int:
     return number + 1
 
 
@@ -47,29 +104,8 @@ async def pass_gate(number: int) -> int:
 
 
 @DBOS.workflow()
-async def empty_run() -> None:
-    return None
-
-
-@DBOS.workflow()
-async def count_to(limit: int) -> int:
-    number = 0
-    for _ in range(limit):
-        number = await increment(number)
-    return number
-
-
-@DBOS.workflow()
-async def count_noted(limit: int) -> int:
-    number = 0
-    for _ in range(limit):
-        number = await increment_noted(number)
-    return number
-
-
-@DBOS.workflow()
 async def fan_out(width: int) -> int:
-    return sum(await asyncio.gather(*(increment(number) for number in range(width))))
+    return sum(await asyncio.gather(*(increment_async(number) for number in range(width))))
 
 
 @DBOS.workflow()
@@ -89,22 +125,12 @@ async def stop_at_gate(before: int, after: int) -> int:
     global ended
     number = 0
     for _ in range(before):
-        number = await increment(number)
+        number = await increment_async(number)
     number = await pass_gate(number)
     for _ in range(after):
-        number = await increment(number)
+        number = await increment_async(number)
     ended += 1
     return number
-
-
-@DBOS.workflow()
-async def one_step(number: int) -> int:
-    return await increment(number)
-
-
-@DBOS.workflow()
-async def one_child(number: int) -> int:
-    return await one_step(number)
 
 
 def launch(job: Job) -> None:
@@ -120,22 +146,18 @@ def launch(job: Job) -> None:
     DBOS.launch()
 
 
-async def seq(job: Job) -> dict[str, Any]:
+def seq(job: Job) -> dict[str, Any]:
     launch(job)
     with Stopwatch() as watch:
-        assert await count_to(job.steps) == job.steps
+        assert count_to(job.steps) == job.steps
     return {"count": job.steps, "seconds": watch.seconds}
 
 
-async def many(job: Job) -> dict[str, Any]:
+def many(job: Job) -> dict[str, Any]:
     launch(job)
-
-    async def one() -> None:
-        handle = await DBOS.start_workflow_async(count_to, job.steps)
-        assert await handle.get_result() == job.steps
-
     with Stopwatch() as watch:
-        await asyncio.gather(*(one() for _ in range(job.runs)))
+        handles = [DBOS.start_workflow(count_to, job.steps) for _ in range(job.runs)]
+        assert [handle.get_result() for handle in handles] == [job.steps] * job.runs
     return {"count": job.runs * job.steps, "seconds": watch.seconds}
 
 
@@ -146,12 +168,12 @@ async def fanout(job: Job) -> dict[str, Any]:
     return {"count": job.steps, "seconds": watch.seconds}
 
 
-async def empty(job: Job) -> dict[str, Any]:
+def empty(job: Job) -> dict[str, Any]:
     launch(job)
     samples: list[float] = []
     for _ in range(job.runs):
         with milliseconds(samples):
-            await empty_run()
+            empty_run()
     return {"samples_ms": samples}
 
 
@@ -188,16 +210,15 @@ async def timers(job: Job) -> dict[str, Any]:
     raise RuntimeError("the first timer was due before all workflows had been started")
 
 
-async def replay(job: Job) -> dict[str, Any]:
+def replay(job: Job) -> dict[str, Any]:
     global gate
     gate = Gate(job)
     opened = time.perf_counter()
-    launch(job)
+    launch(job)  # brings back what was pending
     if job.life == 1:
-        with SetWorkflowID("replayed"):
-            await stop_at_gate(job.steps, 0)
+        count_then_stop(job.steps)
     while gate.passed_at is None:
-        await asyncio.sleep(0.001)
+        time.sleep(0.001)
     return {"count": job.steps, "seconds": gate.passed_at - opened}
 
 
@@ -206,7 +227,7 @@ async def recover(job: Job) -> dict[str, Any]:
     gate = Gate(job, arrivals=job.runs)
     before, after = job.steps // 2, job.steps - job.steps // 2 - 1
     opened = time.perf_counter()
-    launch(job)  # brings back what was pending
+    launch(job)
     if job.life == 1:
 
         async def one(number: int) -> None:
@@ -222,21 +243,17 @@ async def recover(job: Job) -> dict[str, Any]:
     return {"count": job.runs, "seconds": time.perf_counter() - opened}
 
 
-async def children(job: Job) -> dict[str, Any]:
+def children(job: Job) -> dict[str, Any]:
     launch(job)
-
-    async def one(number: int) -> None:
-        handle = await DBOS.start_workflow_async(one_child, number)
-        assert await handle.get_result() == number + 1
-
     with Stopwatch() as watch:
-        await asyncio.gather(*(one(number) for number in range(job.runs)))
+        handles = [DBOS.start_workflow(one_child, number) for number in range(job.runs)]
+        assert [handle.get_result() for handle in handles] == [number + 1 for number in range(job.runs)]
     return {"count": job.runs, "seconds": watch.seconds}
 
 
-async def long(job: Job) -> dict[str, Any]:
+def long(job: Job) -> dict[str, Any]:
     launch(job)
-    assert await count_noted(job.steps) == job.steps
+    assert count_noted(job.steps) == job.steps
     return paces(began, job.counts["window"])
 
 

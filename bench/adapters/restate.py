@@ -79,7 +79,6 @@ async def count_noted(context: restate.Context, limit: int) -> int:
 @service.handler()
 async def fan_out(context: restate.Context, width: int) -> int:
     steps = [context.run_typed("increment", increment, number=number) for number in range(width)]
-    await restate.gather(*steps)
     return sum([await step for step in steps])
 
 
@@ -158,7 +157,9 @@ class Client:
     async def open(self, arrivals: int = 1) -> Client:
         self._http = await self._stack.enter_async_context(
             aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None), raise_for_status=True
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None),
+                raise_for_status=True,
             )
         )
         port = self._port()
