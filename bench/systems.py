@@ -98,8 +98,10 @@ DUROXIDE = System(
     "",
     ("duroxide",),
     "",
-    "death of the process: SQLite in WAL mode; no sync in a commit (seen with strace: 6 in all, for 50 steps as for 100)",
-    "2 orchestration and 4 activity dispatchers (more contend for SQLite), polling every 1 ms instead of 100; locks of a dead process end after 1 s instead of 30",
+    "death of the process: SQLite in WAL mode, no sync in a commit (seen with strace: 6 in all, for 50 steps as for "
+    "100)",
+    "2 orchestration and 4 activity dispatchers (more contend for SQLite), polling every 1 ms instead of 100; locks "
+    "of a dead process end after 1 s instead of 30",
 )
 ABSURD = System(
     "absurd",
@@ -109,8 +111,8 @@ ABSURD = System(
     ("absurd-sdk", "absurdctl"),
     "postgresql",
     "power cut: PostgreSQL with synchronous_commit=on",
-    "8 async workers, each with a connection, polling every 10 ms instead of 250; the claim of a dead process ends after "
-    "5 s instead of 120",
+    "8 async workers, each with a connection, polling every 10 ms instead of 250; the claim of a dead process ends "
+    "after 5 s instead of 120",
 )
 RESTATE = System(
     "restate",
@@ -121,8 +123,8 @@ RESTATE = System(
     "restate",
     "power cut: the log of its server is synced (rocksdb-disable-wal-fsync=false, the default; seen with strace: 280 "
     "more fdatasync for 200 more steps)",
-    "one node with its defaults; handlers behind Hypercorn over HTTP/2, in a process of their own; when they are killed "
-    "the server stays and calls them again after its default backoff",
+    "one node with its defaults; handlers behind Hypercorn over HTTP/2, in a process of their own; when they are "
+    "killed the server stays and calls them again after its default backoff",
 )
 PEERS: tuple[System, ...] = (DBOS_SQLITE, DBOS_POSTGRESQL, DUROXIDE, ABSURD, RESTATE)
 SYSTEMS = (*OWN, *PEERS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -93,7 +93,7 @@ class System:
 
         @worker.register_task(name="sleep_to")
         async def sleep_to(due: float, context: Any) -> None:
-            await context.sleep_until("sleep", datetime.fromtimestamp(due, timezone.utc))
+            await context.sleep_until("sleep", datetime.fromtimestamp(due, UTC))
 
             async def note() -> None:
                 late_ms.append((time.time() - due) * 1000)

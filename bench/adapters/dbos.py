@@ -14,8 +14,9 @@ import threading
 import time
 from typing import Any
 
-from bench.wire import Gate, Job, Stopwatch, forever, milliseconds, paces, resident_bytes, serve
 from dbos import DBOS, DBOSConfig, SetWorkflowID
+
+from bench.wire import Gate, Job, Stopwatch, forever, milliseconds, paces, resident_bytes, serve
 
 began: list[float] = []
 late_ms: list[float] = []
@@ -82,7 +83,7 @@ def one_child(number: int) -> int:
     return one_step(number)
 
 
-# -- many things at once -------------------------------------------------------------------------------------------------
+# -- many things at once -----------------------------------------------------------------------------------------------
 
 
 @DBOS.step()

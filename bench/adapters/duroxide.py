@@ -12,8 +12,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench.wire import Gate, Job, Stopwatch, milliseconds, paces, resident_bytes, serve
 from duroxide import Client, Runtime, RuntimeOptions, SqliteProvider
+
+from bench.wire import Gate, Job, Stopwatch, milliseconds, paces, resident_bytes, serve
 
 #: Threads of the client that start and await orchestrations; more do not make SQLite write faster.
 THREADS = 32

@@ -25,7 +25,7 @@ import restate
 from bench import wire
 from bench.wire import Gate, Job, Stopwatch, forever, milliseconds, paces, resident_bytes
 
-# -- the handlers -------------------------------------------------------------------------------------------------------
+# -- the handlers ------------------------------------------------------------------------------------------------------
 
 service = restate.Service("bench")
 began: list[float] = []
@@ -144,7 +144,7 @@ async def serve_handlers(port: int, life: int, arrivals: int) -> None:
     serving.cancel()
 
 
-# -- the client ---------------------------------------------------------------------------------------------------------
+# -- the client --------------------------------------------------------------------------------------------------------
 
 
 class Client:
