@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,6 +31,8 @@ PLOT = HERE / "RESULTS.svg"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     chosen = _parser().parse_args(arguments)
+    # Ends like Ctrl-C does, with servers and adapters stopped.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     console = Console(width=None if Console().is_terminal else 200)
     systems = _named(chosen.systems, SYSTEMS) if chosen.systems else OWN if chosen.quick else SYSTEMS
     if chosen.again:
@@ -37,10 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         size: Size = "tiny" if chosen.tiny else "quick" if chosen.quick else "full"
         workloads = [ALL[name] for name in chosen.workloads] if chosen.workloads else _default_workloads(size)
         outcome = _measure(size, systems, workloads, chosen.rounds or (1 if size != "full" else 3), console)
+    if chosen.save:  # before anything else can go wrong with half an hour of work
+        RAW.write_text(dump(outcome))
     figures = Figures(outcome)
     show(figures, systems, console)
-    if chosen.save:
-        RAW.write_text(dump(outcome))
     if chosen.save or chosen.again:
         RESULTS.write_text(page(figures, systems, PLOT.name))
         peers = [system for system in systems if system.adapter != PERDURE.adapter]

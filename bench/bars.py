@@ -202,13 +202,14 @@ def _advantage(peer: System, workload: Workload) -> Value:
 def _ahead_everywhere(figures: Figures, peer: System) -> Verdict:
     """Ahead on every workload that the other does too. The narrowest is shown."""
     what, wanted = f"every workload: ahead of {peer.title}", "> 1 x"
-    found = {workload: figures.advantage(PERDURE.name, peer.name, workload) for workload in SHARED}
-    compared = {workload: range_ for workload, range_ in found.items() if range_ and _is_whole(figures, workload)}
+    compared = {
+        workload.name: found
+        for workload in SHARED
+        if _is_whole(figures, workload) and (found := figures.advantage(PERDURE.name, peer.name, workload))
+    }
     if not compared:
         return Verdict(what, wanted, "not measured", None)
-    behind = [workload for workload, range_ in compared.items() if range_.median <= 1]
-    narrowest = min(compared, key=lambda workload: compared[workload].median)
-    text = (
-        f"{len(compared) - len(behind)} of {len(compared)}; narrowest {narrowest.name}, {shown(compared[narrowest])} x"
-    )
-    return Verdict(what, wanted, text, not behind)
+    ahead = sum(found.median > 1 for found in compared.values())
+    narrowest = min(compared, key=lambda name: compared[name].median)
+    text = f"{ahead} of {len(compared)}; narrowest {narrowest}, {shown(compared[narrowest])} x"
+    return Verdict(what, wanted, text, ahead == len(compared))

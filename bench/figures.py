@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ class Range:
 def percentile(values: Iterable[float], share: float) -> float:
     """The nearest rank: always a value that was measured."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+    return ordered[max(1, math.ceil(share * len(ordered))) - 1]
 
 
 def figures_of(workload: str, raw: Mapping[str, Any]) -> dict[str, float]:
