@@ -37,6 +37,8 @@ class Counter:
     @contextmanager
     def counting(self) -> Iterator[None]:
         before = sys.gettrace()
+        # Python 3.12 reports bytecodes only if some frame had asked for them when the tracing began.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(self._enter)
         try:
             yield

@@ -46,7 +46,7 @@ class Postgresql:
 
 @contextlib.contextmanager
 def postgresql(directory: Path) -> Iterator[Postgresql]:
-    command = [str(POSTGRESQL.python), "-m", "bench.postgresql", str(directory / "postgresql")]
+    command = [str(POSTGRESQL.python), "-W", "ignore", "-m", "bench.postgresql", str(directory / "postgresql")]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Postgresql(process)
