@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,9 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         size: Size = "tiny" if chosen.tiny else "quick" if chosen.quick else "full"
         workloads = [ALL[name] for name in chosen.workloads] if chosen.workloads else _default_workloads(size)
-        outcome = _measure(size, systems, workloads, chosen.rounds or (1 if size != "full" else 3), console)
-    if chosen.save:  # before anything else can go wrong with half an hour of work
-        RAW.write_text(dump(outcome))
+        rounds = chosen.rounds or (3 if size == "full" else 1)
+        outcome = _measure(size, systems, workloads, rounds, console, _keep if chosen.save else lambda _outcome: None)
     figures = Figures(outcome)
     show(figures, systems, console)
     if chosen.save or chosen.again:
@@ -53,11 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(
-    size: Size, systems: Sequence[System], workloads: Sequence[Workload], rounds: int, console: Console
+    size: Size,
+    systems: Sequence[System],
+    workloads: Sequence[Workload],
+    rounds: int,
+    console: Console,
+    keep: Callable[[Outcome], None],
 ) -> Outcome:
     directory = Path(tempfile.mkdtemp(prefix="perdure-bench-"))
     try:
-        driver = Driver(directory, size, lambda line: console.print(line, highlight=False, markup=False))
+        driver = Driver(directory, size, lambda line: console.print(line, highlight=False, markup=False), keep)
         return driver.run(systems, workloads, rounds)
     finally:
         # PostgreSQL as root runs as another user and may still be letting go of its files.
@@ -67,6 +71,11 @@ def _measure(
 def _default_workloads(size: Size) -> list[Workload]:
     # Filling a store with many runs is no part of a quick look.
     return [workload for workload in ALL.values() if size != "quick" or workload.name not in ("crowd", "due")]
+
+
+def _keep(outcome: Outcome) -> None:
+    """After each round: whatever goes wrong later does not lose half an hour of work."""
+    RAW.write_text(dump(outcome))
 
 
 def dump(outcome: Outcome) -> str:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -42,10 +42,19 @@ LIMIT_COUNTS = {
 
 
 class Driver:
-    def __init__(self, directory: Path, size: Size, say: Callable[[str], None]) -> None:
+    """`say` is told each figure as it is found, `keep` everything found so far after each round."""
+
+    def __init__(
+        self,
+        directory: Path,
+        size: Size,
+        say: Callable[[str], None] = lambda _line: None,
+        keep: Callable[[Outcome], None] = lambda _outcome: None,
+    ) -> None:
         self._directory = directory
         self._size: Size = size
         self._say = say
+        self._keep = keep
         self._jobs = 0
         self._samples: list[Sample] = []
         self._limits: dict[str, list[float]] = {}
@@ -70,6 +79,10 @@ class Driver:
                     for system in present:
                         if _is_asked(system, workload, number):
                             self._measure(system, workload, number)
+                self._keep(self._outcome(facts))
+        return self._outcome(facts)
+
+    def _outcome(self, facts: Mapping[str, str]) -> Outcome:
         return Outcome(self._samples, self._limits, self._bare, facts, self._versions, self._missing)
 
     # -- before ------------------------------------------------------------------------------------------------------
@@ -130,8 +143,9 @@ class Driver:
         for system, name, url in places:
             job = Job(name, str(self._new_directory()), counts)
             answer = run_job(system, job, url, killed=False, seconds=SECONDS_MAX[self._size], adapter="limits")
-            if answer.get("raw") is None:
-                raise RuntimeError(f"the limits of {name} could not be measured: {answer}")
+            if "raw" not in answer:  # no reason to lose everything else
+                self._say(f"the limits of {name} could not be measured: {answer}")
+                continue
             for limit, value in answer["raw"].items():
                 self._limits.setdefault(limit, []).append(value)
 
