@@ -113,7 +113,7 @@ ABSURD = System(
     "postgresql",
     "power cut: PostgreSQL with synchronous_commit=on",
     "8 async workers, each with a connection, polling every 10 ms instead of 250; the claim of a dead process ends "
-    "after 5 s instead of 120",
+    "after 2 s (replay) or 5 s (recover) instead of 120",
 )
 RESTATE = System(
     "restate",

@@ -21,9 +21,10 @@ from bench.wire import Gate, Job, Stopwatch, forever, milliseconds, paces, resid
 WORKERS = 8
 POLL_SECONDS = 0.01
 RESULT_POLL_SECONDS = 0.005
-CLAIM_SECONDS = 120
-#: For workloads that are killed: what is claimed by a dead process is free again after this.
-CLAIM_SECONDS_KILLED = 5
+CLAIM_SECONDS_DEFAULT = 120
+#: For workloads that are killed: what is claimed by a dead process is free again after this. Long enough that no claim
+#: ends while the first of many tasks waits for the last to come as far.
+CLAIM_SECONDS = {"replay": 2, "recover": 5}
 CHILDREN = "children"
 
 began: list[float] = []
@@ -51,10 +52,9 @@ class System:
         for number, queue in enumerate(queues):
             worker = AsyncAbsurd(self._job.url, queue_name=queue)
             self._register(worker)
-            claim = CLAIM_SECONDS if self._gate is None else CLAIM_SECONDS_KILLED
             serving = worker.start_worker(
                 worker_id=f"worker-{number}-{self._job.life}",
-                claim_timeout=claim,
+                claim_timeout=CLAIM_SECONDS.get(self._job.workload, CLAIM_SECONDS_DEFAULT),
                 concurrency=concurrency,
                 poll_interval=POLL_SECONDS,
             )
