@@ -18,7 +18,9 @@ from typing import Any
 from bench.wire import Gate, Job, Refused, Stopwatch, forever, milliseconds, paces, resident_bytes, serve
 from perdure import Engine, event, receive, sleep_until, step, workflow
 
+#: Runs that are started at once: enough to share commits, few enough that what they need for a moment does not matter.
 BATCH = 2_000
+SLEEPERS_BATCH = 500
 
 
 @event
@@ -192,12 +194,10 @@ async def events(job: Job) -> dict[str, Any]:
 async def timers(job: Job) -> dict[str, Any]:
     gap = job.counts["spread_ms"] / 1000 / job.runs
     async with engine_for(job) as engine:
-        await (await engine.start(sleep_to(time.time()))).result()  # what the first run loads is not counted
-        gc.collect()
-        before = resident_bytes()
+        await _fill(engine, 0, max(1, job.runs // 10), batch=SLEEPERS_BATCH)  # what the first runs load is not counted
+        before = _settled()
         await _start_sleepers(engine, job.runs, gap)
-        gc.collect()
-        held = resident_bytes() - before
+        held = _settled() - before
         while len(late_ms) < job.runs:
             await asyncio.sleep(0.02)
     return {"samples_ms": late_ms, "bytes_each": held / job.runs}
@@ -206,14 +206,18 @@ async def timers(job: Job) -> dict[str, Any]:
 async def _start_sleepers(engine: Engine, count: int, gap: float) -> None:
     """Start runs that are due one after another, the first when all of them have been started.
 
-    How long starting takes is not known beforehand: if the first was due too early, those runs are let go by and the
-    next try gives more time.
+    How long starting takes is guessed from a few that sleep for a day. If the first was due too early all the same,
+    those runs are let go by and the next try gives more time.
     """
-    for allowance in (1, 2, 4, 8, 16):
+    trial = min(SLEEPERS_BATCH, count)
+    tomorrow = time.time() + 86_400
+    with Stopwatch() as watch:
+        await asyncio.gather(*(engine.start(sleep_to(tomorrow)) for _ in range(trial)))
+    for allowance in (2, 4, 8, 16):
         late_ms.clear()
-        first = time.time() + 0.5 + allowance * count / 4_000
-        for start in range(0, count, BATCH):
-            batch = range(start, min(start + BATCH, count))
+        first = time.time() + 0.5 + allowance * watch.seconds * count / trial
+        for start in range(0, count, SLEEPERS_BATCH):
+            batch = range(start, min(start + SLEEPERS_BATCH, count))
             await asyncio.gather(*(engine.start(sleep_to(first + number * gap)) for number in batch))
         if time.time() < first:
             return
