@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -43,11 +44,18 @@ class System:
 
     async def open(self, workers: int = WORKERS, concurrency: int = 64) -> System:
         if self._job.life == 1:
-            # What `absurdctl init` applies.
-            with psycopg.connect(self._job.url, autocommit=True) as connection:
-                connection.execute(BUNDLED_SCHEMA_SQL)
-            await self.client.create_queue()
-            await self.children.create_queue()
+            await self.create()
+        self.start_workers(workers, concurrency)
+        return self
+
+    async def create(self) -> None:
+        # What `absurdctl init` applies.
+        with psycopg.connect(self._job.url, autocommit=True) as connection:
+            connection.execute(BUNDLED_SCHEMA_SQL)
+        await self.client.create_queue()
+        await self.children.create_queue()
+
+    def start_workers(self, workers: int, concurrency: int) -> None:
         queues = ["default"] * workers + ([CHILDREN] * workers if self._job.workload == "children" else [])
         for number, queue in enumerate(queues):
             worker = AsyncAbsurd(self._job.url, queue_name=queue)
@@ -59,7 +67,6 @@ class System:
                 poll_interval=POLL_SECONDS,
             )
             self._kept.append(asyncio.create_task(serving))
-        return self
 
     def _register(self, worker: AsyncAbsurd) -> None:
         gate, children = self._gate, self.children
@@ -239,15 +246,18 @@ async def replay(job: Job) -> dict[str, Any]:
 async def recover(job: Job) -> dict[str, Any]:
     gate = Gate(job, arrivals=job.runs)
     opened = time.perf_counter()
-    system = await System(job, gate).open(concurrency=job.runs)
+    system = System(job, gate)
+    file = Path(job.directory) / "tasks"
+    # A worker claims some tasks and is deaf until all of them have ended: each gets its share of what is there at once.
+    share = -(-job.runs // WORKERS)
     if job.life == 1:
+        await system.create()
         given = [job.steps // 2, job.steps - job.steps // 2 - 1]
-        tasks = [await system.spawn("stop_at_gate", given) for _ in range(job.runs)]
-        with open(f"{job.directory}/tasks", "w") as file:
-            file.write("\n".join(tasks))
+        file.write_text("\n".join([await system.spawn("stop_at_gate", given) for _ in range(job.runs)]))
+        system.start_workers(WORKERS, share)
         await forever()
-    with open(f"{job.directory}/tasks") as file:
-        assert await system.finish_all(file.read().split()) == [job.steps] * job.runs
+    system.start_workers(WORKERS, share)
+    assert await system.finish_all(file.read_text().split()) == [job.steps] * job.runs
     return {"count": job.runs, "seconds": time.perf_counter() - opened}
 
 
