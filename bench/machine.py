@@ -8,6 +8,9 @@ from pathlib import Path
 
 import apsw
 
+#: The name of the fact that says whether others were at work.
+LOAD = "load when it began"
+
 
 def facts(directory: Path) -> dict[str, str]:
     """Facts a reader needs to compare figures with their own."""
@@ -19,7 +22,7 @@ def facts(directory: Path) -> dict[str, str]:
         "file system": _file_system(directory),
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "SQLite": f"{apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
-        "load when it began": ", ".join(f"{value:.2f}" for value in os.getloadavg()),
+        LOAD: ", ".join(f"{value:.2f}" for value in os.getloadavg()),
     }
 
 

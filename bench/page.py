@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench.bars import judge_all, number, shown
 from bench.figures import Figures, Range
+from bench.machine import LOAD
 from bench.systems import PERDURE, System
 from bench.table import cell, heading, ratio, to_bare
 from bench.workloads import ALONE, SHARED, Workload
@@ -54,8 +55,21 @@ def _head(figures: Figures, plot_name: str, compared: bool) -> str:
         "Written by `make bench`; not edited by hand. How to read it, and what the workloads are:\n"
         "[Performance](../docs/why/performance.md). Every figure is the median of the rounds. Those of one line were\n"
         "taken right after each other, and the bare commits before and after each of them.\n\n"
-        f"{picture}{facts}"
+        f"{_caution(figures)}{picture}{facts}"
     )
+
+
+def _caution(figures: Figures) -> str:
+    """Said by the page itself, if its figures should not be relied on."""
+    facts = figures.outcome.machine
+    load, cores = facts.get(LOAD, "0").partition(",")[0], facts.get("cores", "1")
+    rounds = len({sample.round for sample in figures.outcome.samples})
+    reasons = []
+    if float(load) > int(cores) / 2:
+        reasons.append(f"the machine was busy (a load of {load} on {cores} cores)")
+    if rounds < 3:
+        reasons.append("there were fewer than three rounds")
+    return f"**Provisional:** {' and '.join(reasons)}.\n\n" if reasons else ""
 
 
 def _bars(figures: Figures, peers: Sequence[System]) -> str:

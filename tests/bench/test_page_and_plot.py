@@ -6,6 +6,7 @@ import io
 import xml.etree.ElementTree as ElementTree
 
 from bench.__main__ import dump, load
+from bench.machine import LOAD
 from bench.page import page
 from bench.plot import plot
 from bench.systems import ABSURD, DBOS_SQLITE, PERDURE, RESTATE, SYSTEMS
@@ -80,3 +81,13 @@ def test_the_terminal_shows_the_same_ratios() -> None:
 def test_an_outcome_can_be_kept_and_shown_again() -> None:
     outcome = whole().outcome
     assert page(type(whole())(load(dump(outcome))), SYSTEMS, "x") == page(whole(), SYSTEMS, "x")
+
+
+def test_a_page_says_by_itself_that_it_is_provisional() -> None:
+    rounds = [rate("perdure", "seq", 1.0, number=number) for number in range(3)]
+    quiet = page(figures(*rounds, machine={"cores": "2", LOAD: "0.99, 3.00, 3.00"}), SYSTEMS, "x")
+    busy = page(figures(*rounds, machine={"cores": "2", LOAD: "1.01, 0.00, 0.00"}), SYSTEMS, "x")
+    short = page(figures(*rounds[:2], machine={"cores": "2", LOAD: "0.00, 0.00, 0.00"}), SYSTEMS, "x")
+    assert "Provisional" not in quiet
+    assert "**Provisional:** the machine was busy (a load of 1.01 on 2 cores)." in busy
+    assert "**Provisional:** there were fewer than three rounds." in short
