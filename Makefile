@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long test-pythons sim check format bench fixtures faults clean
+.PHONY: setup demo test test-long test-pythons sim check format bench bench-quick instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -42,8 +42,14 @@ format: $(STAMP) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## ratios against bare SQLite commits, in one run
-	$(BIN)/python bench/run.py
+bench: $(STAMP) ## perdure beside its limits and other systems; writes bench/RESULTS.md (takes half an hour)
+	$(BIN)/python -m bench --save
+
+bench-quick: $(STAMP) ## perdure and the limits only, in under a minute
+	$(BIN)/python -m bench --quick
+
+instructions: $(STAMP) ## count the bytecodes of two kernels, and make that the budget of the tests
+	$(BIN)/python -m bench.instructions --renew
 
 fixtures: $(STAMP) ## journals of this version, to be replayed by every later one
 	$(BIN)/python tests/fixtures/journals/record.py

@@ -1,4 +1,4 @@
-"""What the guard costs a step: `python bench/guard.py`.
+"""What the guard costs a step: `python -m bench.guard`.
 
 Two whole runs differ by more than the guard costs, so its parts are measured and put together, in one process within
 the same seconds: how many audit events a step of the `many` workload (1,000 runs of 5 trivial steps, SQLite) causes,
@@ -20,14 +20,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.adapters.perdure import count_to
 from perdure import Engine
 from perdure.authoring.registry import registry
 from perdure.engine import guarding, linting
 from perdure.engine.watchdog import Watchdog
-from run import RUNS, STEPS_PER_RUN, count_to, many_runs
+from perdure.kernel.loop import Post
 
 BAR_PERCENT = 3.0
 ROUNDS = 7
+RUNS, STEPS_PER_RUN = 1_000, 5
 _STEPS = RUNS * STEPS_PER_RUN
 
 
@@ -59,12 +61,16 @@ def count_events(counts: dict[str, int]) -> None:
     sys.addaudithook(count)
 
 
+async def _one(engine: Engine) -> None:
+    assert await (await engine.start(count_to(STEPS_PER_RUN))).result() == STEPS_PER_RUN
+
+
 async def workload(directory: Path, name: str) -> float:
     """Processor seconds of this thread, for all of it."""
     async with Engine(directory / f"{name}.db") as engine:
         gc.collect()
         begun = time.thread_time()
-        await many_runs(engine)
+        await asyncio.gather(*(_one(engine) for _ in range(RUNS)))
         return time.thread_time() - begun
 
 
@@ -84,7 +90,7 @@ async def measure(directory: Path) -> Cost:
     lint = time.thread_time() - begun
 
     guarding.install_guard()
-    idle = Watchdog(1, 30)
+    idle = Watchdog(Post(), 1, 30)
     idle.idle = False  # as while a worker is busy: nobody has to be woken
     beat = nanoseconds(idle.beat)
     # One after the other, so that what slows this machine down slows both.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import threading
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from perdure import RunParked, event, limits, receive, step, workflow
 from perdure.engine.watchdog import TurnAbandoned, Watchdog
 from perdure.errors import BadArgument, Spinning
+from perdure.kernel.loop import Post
 from support.lives import Lives, run_async
 
 _gate: dict[str, Any] = {}
@@ -280,7 +283,7 @@ def test_it_sleeps_without_end_while_nothing_happens(monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(Watchdog, "_look", counted)
-    dog = Watchdog(0.02, 0)
+    dog = Watchdog(Post(), 0.02, 0)
     assert dog.idle
     assert dog._thread is None, "not even a thread before the first turn"
     for _ in range(3):
@@ -301,11 +304,64 @@ def test_it_sleeps_without_end_while_nothing_happens(monkeypatch: pytest.MonkeyP
 
 
 def test_it_can_be_switched_off_and_is_told_sensible_times(lives: Lives) -> None:
-    dog = Watchdog(0, 0)
+    dog = Watchdog(Post(), 0, 0)
     dog.beat()
     assert dog._thread is None
     with pytest.raises(BadArgument, match="turn_limit"):
         lives.engine(turn_limit=-1)
+
+
+@workflow
+async def computes(number: int) -> int:
+    total = 0
+    for _ in range(20):
+        total = await one() + sum(range(number))
+    return total
+
+
+def run_traced(main: Coroutine[Any, Any, None]) -> None:
+    """As under a debugger that is written in Python."""
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        return trace
+
+    usual = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run_async(main)
+    finally:
+        sys.settrace(usual)
+
+
+def test_looking_does_not_disturb_a_debugger(lives: Lives) -> None:
+    """While a function traces the code, reading the variables of a frame from another thread would destroy them."""
+
+    async def main() -> None:
+        # A look every quarter of this time: many in each turn.
+        async with lives.engine(turn_warning=0.002) as engine:
+            handles = [await engine.start(computes(20_000)) for _ in range(10)]
+            for handle in handles:
+                assert await handle.result() == 1 + sum(range(20_000))
+
+    run_traced(main())
+
+
+def test_a_debugger_after_a_turn_was_abandoned(lives: Lives) -> None:
+    """An exception that was thrown and taken back would leave the interpreter looking for it, and a traced thread
+    would never get any further."""
+
+    async def abandoned() -> None:
+        async with lives.engine(turn_limit=0.05) as engine:
+            with pytest.raises(RunParked, match="abandoned"):
+                await (await engine.start(computes_without_end(), id="endless")).result()
+
+    async def traced() -> None:
+        async with lives.engine() as engine:
+            assert await (await engine.start(fine())).result() == 1
+
+    _gate.clear()
+    run_async(abandoned())
+    run_traced(traced())
 
 
 def test_the_thread_goes_with_its_engine(lives: Lives) -> None:

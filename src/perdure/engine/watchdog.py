@@ -5,7 +5,7 @@ end; the worker's pump (`beat`) wakes it.
 
 Code that computes without end (`while True: pass`) is stopped by an exception that is raised in it from here. Such an
 exception arrives a little later, and must not arrive in the worker's own code. So the loop of the run is told first:
-on the way out of a turn it waits until the exception has been thrown, takes it back or catches it, and raises
+on the way out of a turn it waits until the exception has been thrown and catches it, and raises
 `Spinning` in its place (`_absorb`). A call into C code that never returns cannot be stopped; it is only reported.
 """
 
@@ -16,13 +16,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 from perdure.errors import Spinning
-from perdure.kernel.guard import loop_of, module_of, workflow_frames
-from perdure.kernel.loop import RunLoop
+from perdure.kernel.guard import module_of, workflow_frames
+from perdure.kernel.loop import Post, RunLoop
 
 logger = logging.getLogger("perdure.watchdog")
 
@@ -43,9 +42,10 @@ class TurnAbandoned(BaseException):
 
 
 class Watchdog:
-    """Watches the thread it is made on. `warn` and `limit` are seconds; 0 means never."""
+    """Watches the thread it is made on, whose turns are seen at `post`. `warn` and `limit` are seconds; 0: never."""
 
-    def __init__(self, warn: float, limit: float) -> None:
+    def __init__(self, post: Post, warn: float, limit: float) -> None:
+        self._post = post
         self._warn = warn
         self._limit = limit
         self._interval = min(seconds for seconds in (warn, limit, _AGAIN_SECONDS * _LOOKS) if seconds) / _LOOKS
@@ -99,8 +99,7 @@ class Watchdog:
 
     def _look(self) -> bool:
         """Whether a turn is under way."""
-        frame = sys._current_frames().get(self._watched)
-        loop = loop_of(frame)
+        loop = self._post.loop
         if loop is None or loop.owner is None:
             self._turn = None
             return False
@@ -112,6 +111,7 @@ class Watchdog:
             self._strike_at = now + self._limit
             return True
         held = now - self._since
+        frame = sys._current_frames().get(self._watched)
         if _is_debugged(frame):
             self._since = now
         elif self._limit and now >= self._strike_at:
@@ -141,10 +141,9 @@ class Watchdog:
         try:
             loop.overdue = lambda: self._absorb(reason)
             # Looked at again, now that leaving the turn waits for us: what was seen before may have ended meanwhile.
-            again = loop_of(sys._current_frames().get(self._watched))
-            if again is loop and loop.running and getattr(loop.owner, "last_seq", 0) == seq:
+            if self._post.loop is loop and loop.running and getattr(loop.owner, "last_seq", 0) == seq:
                 loop.stopped = True  # nothing more of this run after the callback that is running
-                _throw(self._watched, TurnAbandoned)
+                _throw(self._watched)
                 if not self._abandoned:
                     self._abandoned = True
                     logger.warning("the turn of run %r is abandoned after %.1f seconds", run_id, held)
@@ -156,32 +155,33 @@ class Watchdog:
     # -- on the watched thread ---------------------------------------------------------------------------------------
 
     def _absorb(self, reason: str) -> NoReturn:
-        """At the end of a turn that was given up on: make sure that nothing of it arrives later."""
-        _until_done(self._settle)
+        """At the end of a turn that was given up on: make sure that nothing of it arrives later.
+
+        What may still be under way is not taken back. CPython would go on looking for it before every loop and call,
+        and stand still as soon as somebody traces the thread. It is thrown once more instead, and caught here
+        (tests/guard/test_watchdog.py::test_a_debugger_after_a_turn_was_abandoned).
+        """
+        thrown = False
+        while True:
+            try:
+                while self._striking:
+                    time.sleep(0.001)
+                if not thrown:
+                    thrown = True
+                    _throw(self._watched)
+                while True:
+                    pass
+            except TurnAbandoned:
+                if thrown:
+                    break
         raise Spinning(reason)
 
-    def _settle(self) -> None:
-        while self._striking:
-            time.sleep(0.001)
-        _throw(self._watched, None)
 
-
-def _until_done(act: Callable[[], None]) -> None:
-    """Call something that an exception thrown from outside may still hit; it is thrown once."""
-    while True:
-        try:
-            act()
-        except TurnAbandoned:
-            continue
-        return
-
-
-def _throw(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in another thread at its next instruction; None takes one back that has not arrived."""
+def _throw(thread: int) -> None:
+    """Raise `TurnAbandoned` in a thread, at one of its next instructions."""
     import ctypes  # for this rare case only: it is slow to import
 
-    target = ctypes.c_ulong(thread)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(target, None if kind is None else ctypes.py_object(kind))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TurnAbandoned))
 
 
 def _is_debugged(frame: FrameType | None) -> bool:

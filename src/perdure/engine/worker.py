@@ -32,7 +32,7 @@ from perdure.errors import EngineNotOpen, PerdureError, StoreError, describe
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
-from perdure.kernel.loop import batch
+from perdure.kernel.loop import Post, batch
 from perdure.kernel.operation import StepOperation, decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
@@ -160,7 +160,8 @@ class Worker:
         self._steps = StepRunner(clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready)
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
         self._linter = Linter(registry, active=settings.lint == "warn")
-        self._watchdog = Watchdog(settings.turn_warning, settings.turn_limit)
+        self._post = Post()
+        self._watchdog = Watchdog(self._post, settings.turn_warning, settings.turn_limit)
         #: What runs are made from; tests have another.
         self.run_class: type[Run] = Run
 
@@ -275,6 +276,7 @@ class Worker:
             latest=self._registry.latest,
             arguments_check=self._settings.arguments_check,
             io_check=self._settings.io_check,
+            post=self._post,
         )
 
     # -- runs from the store -----------------------------------------------------------------------------------

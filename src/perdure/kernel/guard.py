@@ -180,20 +180,5 @@ def _is_time_zone(path: object) -> bool:
     return isinstance(path, str) and path.startswith(tuple(tables))
 
 
-def loop_of(frame: FrameType | None) -> RunLoop | None:
-    """The loop of the run whose code a thread is running, seen from another thread."""
-    while frame is not None:
-        if frame.f_code in BOUNDARIES:
-            names = frame.f_locals
-            found = names.get("self") or names.get("loop")
-            if type(names) is dict:
-                # Before Python 3.13 a copy that the frame keeps. It would keep alive what the run lets go, and when an
-                # async generator is let go must be the same on every replay.
-                names.clear()
-            return found if type(found) is RunLoop else None
-        frame = frame.f_back
-    return None
-
-
 #: Workflow code runs above these: a turn, or closing what a run that leaves memory had open.
 BOUNDARIES: Final = frozenset({RunLoop.drain.__code__, close_tasks.__code__})

@@ -17,8 +17,8 @@ import contextvars
 import math
 import sys
 from asyncio import events, tasks
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from itertools import islice
 from types import CodeType
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -182,12 +182,30 @@ current_task: Callable[[Any], Any] = (
 )
 
 
+class Post:
+    """Where another thread can see whose turn it is: the loop whose code is running, while it is.
+
+    Written by every turn, because the frames of a thread do not tell: reading the variables of a frame from outside
+    destroys them while a debugger traces it.
+    """
+
+    __slots__ = ("loop",)
+
+    def __init__(self) -> None:
+        self.loop: RunLoop | None = None
+
+
+#: For runs that nobody watches.
+UNWATCHED = Post()
+
+
 class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
-    def __init__(self, owner: LoopOwner | None, seed: int) -> None:
+    def __init__(self, owner: LoopOwner | None, seed: int, post: Post) -> None:
         self.owner: LoopOwner | None = owner
-        self._ready: deque[RunCallback] = deque()
+        self.post = post
+        self._ready: list[RunCallback] = []  # an empty deque takes 760 bytes
         self._numbers = (seed & 0xFFFF_FFFF) << 20
         self.now = 0
         self.root = Branch()
@@ -222,9 +240,9 @@ class RunLoop(asyncio.AbstractEventLoop):
             # Inside the turns of a batch, or of a replay: whoever entered puts the host back.
             events._set_running_loop(self)
         self.running = True
+        self.post.loop = self
         try:
-            for _ in range(limits.TURN_CALLBACKS_MAX):
-                handle = ready.popleft()
+            for handle in islice(ready, limits.TURN_CALLBACKS_MAX):  # it grows meanwhile
                 if not handle.is_cancelled:
                     try:
                         handle.context.run(*handle.call)
@@ -232,16 +250,19 @@ class RunLoop(asyncio.AbstractEventLoop):
                         raise
                     except BaseException as error:
                         self.call_exception_handler({"exception": error})
-                if not ready or self.stopped:
+                if self.stopped:
                     return
+            if len(ready) > limits.TURN_CALLBACKS_MAX:
+                raise Spinning(
+                    f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
+                    "anything durable. Look for a loop that awaits what is always ready."
+                )
         finally:
+            ready.clear()
             self.running = False
+            self.post.loop = None
             if self.overdue is not None:
                 self.overdue()
-        raise Spinning(
-            f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
-            "anything durable. Look for a loop that awaits what is always ready."
-        )
 
     def close_generator(self, generator: Any) -> None:
         """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
@@ -419,9 +440,9 @@ def batch() -> entered:
     return entered(between_runs)
 
 
-def make_loop(owner: LoopOwner | None, seed: int) -> RunLoop:
+def make_loop(owner: LoopOwner | None, seed: int, post: Post = UNWATCHED) -> RunLoop:
     loop_class: Any = RunLoop  # for type checkers it is abstract: they do not see what the loop above added
-    return loop_class(owner, seed)  # type: ignore[no-any-return]
+    return loop_class(owner, seed, post)  # type: ignore[no-any-return]
 
 
 #: Runs between the turns of a batch: a loop of no run.

@@ -67,7 +67,7 @@ from perdure.kernel.draws import Draws
 from perdure.kernel.faults import decode_error, encode_error, is_recorded, with_attempts
 from perdure.kernel.iterations import Loops
 from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
-from perdure.kernel.loop import RunFuture, RunLoop, RunTask, batch, current_task, make_loop
+from perdure.kernel.loop import UNWATCHED, Post, RunFuture, RunLoop, RunTask, batch, current_task, make_loop
 from perdure.kernel.operation import (
     ChildOperation,
     EffectOperation,
@@ -117,9 +117,9 @@ class Run:
 
     __slots__ = (
         "_arguments_check", "_commands", "_draws", "_first_deadlines", "_given_up", "_has_state", "_journal", "_main",
-        "_noted", "_operations", "_patches", "_refusals", "cancel_reason", "cancel_requested", "changes", "closed",
-        "custom_status", "generation", "id", "io_check", "is_plain", "last_seq", "latest", "loop", "loops", "outcome",
-        "parent_id", "pending", "replaying", "requests", "sagas", "seed", "spec", "state",
+        "_noted", "_operations", "_patches", "_post", "_refusals", "cancel_reason", "cancel_requested", "changes",
+        "closed", "custom_status", "generation", "id", "io_check", "is_plain", "last_seq", "latest", "loop", "loops",
+        "outcome", "parent_id", "pending", "replaying", "requests", "sagas", "seed", "spec", "state",
     )  # fmt: skip
 
     def __init__(
@@ -131,9 +131,11 @@ class Run:
         latest: Callable[[str], WorkflowSpec],
         arguments_check: ArgumentsCheck = "warn",
         io_check: IOCheck = "refuse",
+        post: Post = UNWATCHED,
     ) -> None:
         self.spec = spec
         self.io_check = io_check
+        self._post = post
         self.id = run_id
         self.generation = generation
         self.parent_id: str | None = None
@@ -768,7 +770,7 @@ class Run:
     # -- particular records ------------------------------------------------------------------------------------
 
     def _start(self, record: Record, body: journal.Started) -> None:
-        self.loop = make_loop(self, body.seed)
+        self.loop = make_loop(self, body.seed, self._post)
         self.loop.now = record.at
         self.seed = body.seed
         self.parent_id = body.parent

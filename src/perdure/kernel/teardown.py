@@ -25,12 +25,14 @@ def close_tasks(loop: RunLoop) -> None:
     loop.stopped = True
     closed: set[RunTask] = set()
     loop.running = True
+    loop.post.loop = loop
     with entered(loop), _QuietCoroutines():
         while left := [task for task in loop.unfinished_tasks() if task not in closed]:
             for task in reversed(left):  # a finally block may make new ones
                 closed.add(task)
                 _close(loop, task)
     loop.running = False
+    loop.post.loop = None
     loop.close_quietly()
 
 

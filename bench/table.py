@@ -1,0 +1,99 @@
+"""The tables of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.bars import Verdict, judge_all, number
+from bench.figures import Figures
+from bench.systems import PERDURE, System
+from bench.workloads import ALONE, SHARED, Workload
+
+
+def show(figures: Figures, systems: Sequence[System], console: Console) -> None:
+    console.print(limits_table(figures))
+    console.print(figures_table(figures, systems))
+    peers = [system for system in systems if system.adapter != PERDURE.adapter]
+    if peers:
+        console.print(ratios_table(figures, peers))
+    console.print(alone_table(figures))
+    console.print(bars_table(judge_all(figures, peers)))
+
+
+def limits_table(figures: Figures) -> Table:
+    table = _table("limits, per second", "what", "median", "range")
+    for name, values in figures.outcome.limits.items():
+        ordered = sorted(values)
+        table.add_row(name, number(ordered[len(ordered) // 2]), f"{number(ordered[0])} to {number(ordered[-1])}")
+    return table
+
+
+def figures_table(figures: Figures, systems: Sequence[System]) -> Table:
+    table = _table("figures: median of the rounds", "workload", *(system.title for system in systems))
+    for workload in SHARED:
+        table.add_row(heading(workload), *(cell(figures, system, workload) for system in systems))
+    return table
+
+
+def ratios_table(figures: Figures, peers: Sequence[System]) -> Table:
+    """How many times better perdure on SQLite is than each of the others."""
+    table = _table(f"{PERDURE.title}: times better than", "workload", "bare commits", *(peer.title for peer in peers))
+    for workload in SHARED:
+        cells = [ratio(figures, peer, workload) for peer in peers]
+        table.add_row(workload.name, to_bare(figures, PERDURE, workload), *cells)
+    return table
+
+
+def alone_table(figures: Figures) -> Table:
+    table = _table("perdure alone", "workload", "figure", "what")
+    for workload in ALONE:
+        if figures.range(PERDURE.name, workload.name) or figures.why_not(PERDURE.name, workload.name):
+            table.add_row(workload.name, f"{cell(figures, PERDURE, workload)} {workload.unit}", workload.what)
+    return table
+
+
+def bars_table(verdicts: Sequence[Verdict]) -> Table:
+    table = _table("bars", "what", "bar", "found", "")
+    for verdict in verdicts:
+        table.add_row(verdict.what, verdict.wanted, verdict.found, verdict.mark)
+    return table
+
+
+def heading(workload: Workload) -> str:
+    return f"{workload.name} ({workload.unit})"
+
+
+def cell(figures: Figures, system: System, workload: Workload) -> str:
+    found = figures.range(system.name, workload.name)
+    if found is not None:
+        return number(found.median)
+    reason = figures.why_not(system.name, workload.name)
+    return (
+        "-"
+        if not reason
+        else "n/a"
+        if reason.startswith("does not")
+        else "missing"
+        if "install" in reason
+        else "failed"
+    )
+
+
+def ratio(figures: Figures, peer: System, workload: Workload) -> str:
+    found = figures.advantage(PERDURE.name, peer.name, workload)
+    return number(found.median) if found else cell(figures, peer, workload)
+
+
+def to_bare(figures: Figures, system: System, workload: Workload) -> str:
+    found = figures.to_bare(system.name, workload.name) if workload.unit == "steps/s" else None
+    return number(found.median) if found else ""
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table
