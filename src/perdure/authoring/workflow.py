@@ -126,7 +126,9 @@ class Workflow(Generic[P, R]):
         )
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Invocation[R]:
-        return Invocation(self.spec, self.spec.arguments.encode(args, kwargs), caller_site(0))
+        # Where it is asked for matters to a workflow that awaits it; outside of one nobody looks.
+        site = caller_site(0) if running_run() is not None else ""
+        return Invocation(self.spec, self.spec.arguments.encode(args, kwargs), site)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version!r} of {self._shape.place}>"

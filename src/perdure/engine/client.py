@@ -55,6 +55,11 @@ logger = logging.getLogger("perdure.client")
 LOOK_SECONDS = 0.25
 
 
+#: The bits of a UUID that are drawn, and the others: its version and variant.
+_UUID_CHANCE = ~((0xF << 76) | (0b11 << 62))
+_UUID_VERSION_4 = (4 << 76) | (0b10 << 62)
+
+
 class Client:
     """One per engine. Every method may be repeated safely after `StoreUnavailable`."""
 
@@ -103,9 +108,8 @@ class Client:
 
     def _random_id(self) -> str:
         """A UUID of version 4, as text."""
-        bits = f"{self._rng.getrandbits(128):032x}"
-        variant = "89ab"[int(bits[16], 16) & 3]
-        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{variant}{bits[17:20]}-{bits[20:]}"
+        digits = f"{self._rng.getrandbits(128) & _UUID_CHANCE | _UUID_VERSION_4:032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def _new_run(self, spec: WorkflowSpec, data: bytes, run_id: str) -> NewRun:
         now = self._clock.now()

@@ -445,7 +445,8 @@ class Run:
             return
         close_tasks(self.loop)
         # Cut the cycles, so that a run's memory comes back at once and not at some garbage collection.
-        self.pending.clear()
+        if self.pending.operations:
+            self.pending.clear()
         self._commands.clear()
         self.requests.clear()
         self._main = None
