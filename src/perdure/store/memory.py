@@ -569,9 +569,10 @@ class MemoryStore:
             if entry.effect is not None:
                 effects.append(row)
         if turn.pruned:
-            gone = set(turn.pruned)
+            # Counted by what was there: a turn without records that comes again is not told from the first.
+            gone, before = set(turn.pruned), len(journal)
             journal[:] = [row for row in journal if row.seq not in gone]
-            run.pruned += len(gone)
+            run.pruned += before - len(journal)
         if turn.continued is not None:
             self._continue(run, turn.continued)
         buried = self._book.bury(run, turn.dead, turn.at)

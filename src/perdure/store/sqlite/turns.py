@@ -72,8 +72,10 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
             _REMOVE_PUBLICATION, [(publication,) for publication in taken if publication and publication > 0]
         )
     if turn.pruned:
+        # Counted by what was there: a turn without records that comes again is not told from the first.
+        before = session.connection.total_changes()
         session.executemany(_PRUNE, [(key, generation, seq) for seq in turn.pruned])
-        execute(_NOTE_PRUNED, (len(turn.pruned), key, generation))
+        execute(_NOTE_PRUNED, (session.connection.total_changes() - before, key, generation))
     about_events = moved == _WITH_REMAINS or _is_about_events(turn)
     for row, effect in turn.entries:
         if effect is not None:

@@ -36,6 +36,22 @@ def check_a_turn_without_records_may_prune(world: World) -> None:
     world.run(check)
 
 
+def check_a_turn_without_records_that_comes_again_prunes_once(world: World) -> None:
+    """FAULTS B2: nothing in the journal tells the repeat from the first, so only what is there is deleted and counted."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a")
+        await accept(store, turn(key, 2, step_row(2), step_row(3), step_row(4)))
+        again = turn(key, 5, pruned=[2, 3])
+        await accept(store, again)
+        await accept(store, again)
+        row, (records,), _ = await everything(store, "a")
+        assert [record.seq for record in records] == [1, 4]
+        assert row.pruned == 2
+
+    world.run(check)
+
+
 def check_a_refused_turn_prunes_nothing(world: World) -> None:
     """Law 3: all or nothing."""
 
