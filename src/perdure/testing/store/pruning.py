@@ -37,7 +37,7 @@ def check_a_turn_without_records_may_prune(world: World) -> None:
 
 
 def check_a_turn_without_records_that_comes_again_prunes_once(world: World) -> None:
-    """FAULTS B2: nothing in the journal tells the repeat from the first, so only what is there is deleted and counted."""
+    """FAULTS B2: nothing in the journal tells the repeat from the first, so what is there is deleted and counted."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
