@@ -33,6 +33,7 @@ def test_the_counter_counts_what_is_executed_here_and_nothing_else() -> None:
             sorted(range(times))
         return counter.count
 
+    count(10)  # on Python 3.13 the first look at a function only makes it ready
     few, many, more = count(10), count(20), count(30)
     assert few > 10
     assert many - few == more - many > 0
