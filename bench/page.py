@@ -52,7 +52,7 @@ def _head(figures: Figures, plot_name: str, compared: bool) -> str:
     picture = f"![How many times better perdure is than each system, by workload]({plot_name})\n\n" if compared else ""
     return (
         "# Results\n\n"
-        "Written by `make bench`; not edited by hand. How to read it, and what the workloads are:\n"
+        "Written by `make bench`. How to read it, and what the workloads are:\n"
         "[Performance](../docs/why/performance.md). Every figure is the median of the rounds. Those of one line were\n"
         "taken right after each other, and the bare commits before and after each of them.\n\n"
         f"{_caution(figures)}{picture}{facts}"
