@@ -637,6 +637,26 @@ PRAGMA synchronous = NORMAL;
 -- Give the disk back after a burst (64 MiB).
 PRAGMA journal_size_limit = 67108864;
 
+-- name: synchronous
+-- What the connection promises: 2 or more, a commit is synced.
+PRAGMA synchronous;
+
+-- name: small_cache
+-- A larger change than this goes into the WAL before it is committed.
+PRAGMA cache_size = 16;
+
+-- name: usual_cache
+-- SQLite's own default (2 MB).
+PRAGMA cache_size = -2000;
+
+-- name: add_scratch_table
+-- Never committed: see `Writer._make_room`.
+CREATE TABLE scratch (data BLOB);
+
+-- name: fill_scratch_table
+-- So many bytes of nothing.
+INSERT INTO scratch VALUES (zeroblob(?));
+
 -- name: refuse_writes
 -- For connections that only read.
 PRAGMA query_only = 1;

@@ -13,6 +13,7 @@ while when the disk is slow, and never waits for a lock.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ from perdure.store.sqlite.turns import commit_turns
 
 _BEGIN, _COMMIT, _ROLLBACK = SQL["begin"], SQL["commit"], SQL["rollback"]
 
+#: What `PRAGMA synchronous` says when every commit is synced; EXTRA is more.
+_SYNC_FULL: Final = 2
 #: A commit on the loop's thread that took longer than this was too long. Ten times a good fsync.
 HERE_SECONDS_MAX: Final = 0.003
 #: The loop's thread is then left alone for this many times as long, so slow commits take a twentieth of its
@@ -52,6 +55,10 @@ HERE_STREAK_MAX: Final = 4
 CHECKPOINT_PAGES: Final = 1_000
 #: Transactions after which to look how many pages there are.
 CHECKPOINT_LOOK_TRANSACTIONS: Final = 32
+#: The room that is made for them in advance (`_make_room`), in pages and in bytes of the WAL. More than the number
+#: above: a few stay in the cache, and some come before anybody looks.
+ROOM_EXTRA_PAGES: Final = 64
+_PAGE_BYTES, _FRAME_BYTES = 4_096, 4_096 + 24
 #: How often to look whether the file is still the one that was opened. A look costs as much as an INSERT.
 FILE_CHECK_SECONDS: Final = 0.1
 
@@ -75,6 +82,8 @@ class Writer(Lane):
         self._here_again_at = 0.0
         self._streak = 0
         self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
+        #: Whether commits are synced and making room for them may be of use.
+        self._wants_room = False
         #: Transactions committed, for tests of the group commit and for `watch`.
         self.transactions = 0
 
@@ -204,6 +213,7 @@ class Writer(Lane):
         # at the end of each commit either: that would need the interpreter.
         session.connection.wal_autocheckpoint(0)
         bulk.prepare(session)
+        self._wants_room = session.value(SQL["synchronous"]) >= _SYNC_FULL
         self.session = session
 
     def after_round(self) -> None:
@@ -212,8 +222,38 @@ class Writer(Lane):
             return
         with self._using:
             self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
-            if self.session is not None and self._pages_to_copy(self.session) >= CHECKPOINT_PAGES:
+            if self.session is None:
+                return
+            if self._wants_room:
+                self._make_room(self.session)
+            if self._pages_to_copy(self.session) >= CHECKPOINT_PAGES:
                 self._checkpoint(SQL["checkpoint"])
+
+    def _make_room(self, session: Session) -> None:
+        """Let the WAL have the length that it is going to have, once this process has shown that it writes a lot.
+
+        Syncing a file that has grown writes its new length and its blocks to the file system's own journal, which takes
+        longer than the data (docs/why/performance.md). So a large row is written and taken back: SQLite puts what does
+        not fit its cache into the WAL, and later commits overwrite it. Only for speed: a failure changes nothing.
+        """
+        try:
+            if os.path.getsize(self._path + "-wal") >= CHECKPOINT_PAGES * _FRAME_BYTES:
+                return
+            session.connection.set_busy_timeout(0)
+            session.execute(SQL["small_cache"])
+            session.execute(_BEGIN)
+            session.execute(SQL["add_scratch_table"])
+            session.execute(SQL["fill_scratch_table"], ((CHECKPOINT_PAGES + ROOM_EXTRA_PAGES) * _PAGE_BYTES,))
+        except apsw.BusyError:
+            return  # another process is writing: there will be another look
+        except (apsw.Error, OSError) as error:
+            self._wants_room = False
+            log.debug("the WAL of %s grows as it is used: %s", self._path, error)
+        finally:
+            if session.connection.in_transaction:
+                session.execute(_ROLLBACK)
+            session.execute(SQL["usual_cache"])
+            session.connection.set_busy_timeout(int(SQLITE_BUSY_SECONDS * 1000))
 
     def _pages_to_copy(self, session: Session) -> int:
         try:

@@ -1,0 +1,95 @@
+"""The WAL has its length before it is needed: nobody can tell, except by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.store.base import Store
+from perdure.store.sqlite import SQLiteStore, writer
+from stores.store_kit import accept, create, step_row, turn
+
+FULL_LENGTH = writer.CHECKPOINT_PAGES * (4_096 + 24)
+
+
+async def _write(store: Store, turns: int) -> int:
+    """A life of so many commits; how long the WAL is then."""
+    key = await create(store, "a")
+    for seq in range(2, turns + 2):
+        await accept(store, turn(key, seq, step_row(seq)))
+    return Path(store.path + "-wal").stat().st_size  # type: ignore[attr-defined]
+
+
+def _length(path: Path, turns: int, durability: str = "full") -> int:
+    async def main() -> int:
+        store = SQLiteStore(path, durability=durability)
+        await store.open()
+        try:
+            return await _write(store, turns)
+        finally:
+            await store.close()
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks come in the place of a commit, on the writer's thread, wherever a slow disk put the others."""
+    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
+
+
+def test_a_busy_writer_overwrites_what_is_there(tmp_path: Path) -> None:
+    """FAULTS O14: made once, not with every look; the file it leaves behind holds the runs and nothing else."""
+    path = tmp_path / "a.db"
+    length = _length(path, 12)
+    assert FULL_LENGTH <= length < 2 * FULL_LENGTH
+    assert _length(tmp_path / "b.db", 40) <= length
+    with apsw.Connection(str(path)) as connection:
+        assert connection.pragma("integrity_check") == "ok"
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        assert "scratch" not in names
+        assert connection.execute("SELECT count(*) FROM journal").fetchall() == [(13,)]
+
+
+def test_whoever_writes_little_needs_little(tmp_path: Path) -> None:
+    assert _length(tmp_path / "a.db", 1) < FULL_LENGTH / 10
+
+
+def test_without_syncs_there_is_nothing_to_gain(tmp_path: Path) -> None:
+    assert _length(tmp_path / "a.db", 12, "relaxed") < FULL_LENGTH / 2
+
+
+def test_another_process_that_writes_is_not_waited_for(tmp_path: Path) -> None:
+    """The room is made at another look; commits go on."""
+    path = tmp_path / "a.db"
+
+    async def main() -> None:
+        store = SQLiteStore(path)
+        await store.open()
+        try:
+            await _write(store, 1)
+            other = apsw.Connection(str(path))
+            session = store._writer.session  # type: ignore[union-attr]
+            assert session is not None
+            with other:
+                other.execute("DELETE FROM inbox")
+                store._writer._make_room(session)  # type: ignore[union-attr]
+            assert Path(f"{path}-wal").stat().st_size < FULL_LENGTH
+            assert not session.connection.in_transaction
+            store._writer._make_room(session)  # type: ignore[union-attr]
+            assert Path(f"{path}-wal").stat().st_size >= FULL_LENGTH
+            await create(store, "b")
+            other.close()
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_disk_without_room_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS B5: an error while making room is nobody's business, and it is not tried again."""
+    monkeypatch.setattr(writer, "ROOM_EXTRA_PAGES", 10**9)  # larger than any row may be
+    assert _length(tmp_path / "a.db", 12) < FULL_LENGTH / 2
