@@ -219,7 +219,10 @@ class Worker:
         cursor = self.cursor
         self._creating.append(prepared)
         future = asyncio.ensure_future(self._store.create_all([(one.new, one.turn) for one in prepared]))
-        future.add_done_callback(lambda done: self._created(prepared, done, cursor))
+        if future.done():
+            self._created(prepared, future, cursor)
+        else:
+            future.add_done_callback(lambda done: self._created(prepared, done, cursor))
 
     def _created(
         self, prepared: Sequence[Prepared], done: asyncio.Future[Sequence[Created | Existing]], cursor: int
@@ -426,15 +429,15 @@ class Worker:
                     moved.append(resident)
                     turns.append(turn)
             prepared = self._prepare_all(now) if self._newcomers else ()
-        if turns:
-            self._commit(moved, turns)
-        if prepared:
-            self._create(prepared)
         for resident in unmoved:
             # Nothing new to store: every record the code has seen is durable, so what it asked for may go.
             if resident.is_current:
                 self._let_loose(resident)
                 self._settle(resident)
+        if prepared:
+            self._create(prepared)
+        if turns:
+            self._commit(moved, turns)
         if self.coordinator.has_ready or self._newcomers:
             self._schedule_pump()
 
@@ -443,7 +446,10 @@ class Worker:
     def _commit(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
         cursor = self.cursor
         future = asyncio.ensure_future(self._store.commit(turns))
-        future.add_done_callback(lambda done: self._committed(moved, turns, done, cursor))
+        if future.done():  # stored on the spot: another round of the event loop would only cost time
+            self._committed(moved, turns, future, cursor)
+        else:
+            future.add_done_callback(lambda done: self._committed(moved, turns, done, cursor))
 
     def _committed(
         self,
