@@ -224,7 +224,7 @@ def _renumbered(kept: Sequence[Record]) -> Iterator[Record]:
         body = record.body
         if isinstance(body, journal.LoopState):
             body = msgspec.structs.replace(body, after=bisect_right(positions, body.after))
-        yield record._replace(seq=seq, body=body)
+        yield msgspec.structs.replace(record, seq=seq, body=body)
 
 
 def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row: RunRow) -> list[Record]:
@@ -242,7 +242,7 @@ def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row
                 )
             known[name] = Raw(encode(value, f"the argument {name!r}"))
         data = Raw(msgspec.json.encode(known))
-    return [first._replace(body=msgspec.structs.replace(first.body, parent=None, input=data)), *kept[1:]]
+    return [msgspec.structs.replace(first, body=msgspec.structs.replace(first.body, parent=None, input=data)), *kept[1:]]
 
 
 def encode(value: Any, what: str) -> bytes:

@@ -8,7 +8,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from perdure.authoring.inspect import Shape, name_of
 from perdure.authoring.options import Options, StepOptions, checked
@@ -24,9 +25,14 @@ from perdure.kernel.verbs import running_run
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: `ArgumentsCodec.encode_call`.
+EncodeCall: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], tuple[bytes, tuple[Any, ...] | None]]
+
 
 class Step(Generic[P, R]):
     """A decorated step. Awaited in a workflow it is recorded; called outside one it just runs."""
+
+    __slots__ = ("__dict__", "__weakref__", "_parts")
 
     def __init__(self, function: Callable[..., Any], name: str | None, options: StepOptions) -> None:
         self.function = function
@@ -40,6 +46,8 @@ class Step(Generic[P, R]):
         if options.isolation == "process":
             _check_isolatable(function, self.name)
         self._shape = Shape(function, f"step {self.name!r}")
+        #: What a call needs, made by the first one.
+        self._parts: tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]]] | None = None
         functools.update_wrapper(self, function, updated=())
 
     @functools.cached_property
@@ -65,12 +73,15 @@ class Step(Generic[P, R]):
         run = running_run()
         if run is None:
             return self._just_run(args, kwargs)
+        spec, encode, ask = self._parts or self._prepare()
+        data, seen = encode(args, kwargs)
+        return ask(run, spec, seen, data, caller_site())
+
+    def _prepare(self) -> tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]]]:
         spec = self.spec
-        data = spec.arguments.encode(args, kwargs)
-        coroutine: Any = (_ask if spec.undo is None else _ask_undoable)(run, spec, args, kwargs, data, caller_site())
-        # The name of the task's branch if it is put into one, and of the warning if it is never awaited.
-        coroutine.__name__ = coroutine.__qualname__ = self.name
-        return coroutine  # type: ignore[no-any-return]
+        ask = _named(_ask if spec.undo is None else _ask_undoable, self.name)
+        self._parts = parts = (spec, spec.arguments.encode_call, ask)
+        return parts
 
     async def _just_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.is_async:
@@ -82,6 +93,7 @@ class Step(Generic[P, R]):
         changed = checked(self.settings, options)
         twin: Step[P, R] = Step.__new__(Step)
         twin.__dict__.update({key: value for key, value in self.__dict__.items() if key != "spec"})
+        twin._parts = None
         twin.settings = changed
         if changed.isolation == "process":
             _check_isolatable(self.function, self.name)
@@ -107,15 +119,26 @@ def _check_isolatable(function: Any, name: str) -> None:
         )
 
 
-async def _ask(run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str) -> Any:
-    return await run.ask_step(spec, args, kwargs, data, spec.name, site)
+def _named(function: Any, name: str) -> Any:
+    """The same function under another name, which its coroutines take: of the branch if one is put into a task, and of
+    the warning if it is never awaited."""
+    twin = FunctionType(function.__code__, function.__globals__, name)
+    twin.__qualname__ = name
+    return twin
 
 
-async def _ask_undoable(
-    run: Run, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, site: str
-) -> Any:
+async def _ask(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, data: bytes, site: str) -> Any:
+    step = run.ask_step(spec, args, data, site)
+    try:
+        return await step.future
+    except asyncio.CancelledError:
+        run.give_up(step)
+        raise
+
+
+async def _ask_undoable(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, data: bytes, site: str) -> Any:
     """A step with an `undo` of its own: in a saga, that is remembered."""
-    asked = _ask(run, spec, args, kwargs, data, site)
+    asked = _ask(run, spec, args, data, site)
     saga = current_saga()
     if saga is None or spec.undo is None:
         return await asked

@@ -51,7 +51,9 @@ class Coordinator:
         if resident.queued or resident.in_flight is not None or not resident.is_current:
             return
         resident.queued = True
-        self._idle.pop(resident.key, None)
+        if resident.is_waiting:
+            resident.is_waiting = False
+            del self._idle[resident.key]
         self._ready.append(resident)
         self._wake()
 
@@ -75,13 +77,15 @@ class Coordinator:
             self.mark_ready(resident)
 
     def take_ready(self, limit: int) -> list[Resident]:
-        """Runs with something to do, in the order they became ready."""
-        taken: list[Resident] = []
-        while self._ready and len(taken) < limit:
-            resident = self._ready.popleft()
+        """Runs with something to do, in the order they became ready. One that has left memory since is among them."""
+        ready = self._ready
+        if len(ready) <= limit:
+            taken = list(ready)
+            ready.clear()
+        else:
+            taken = [ready.popleft() for _ in range(limit)]
+        for resident in taken:
             resident.queued = False
-            if resident.is_current:
-                taken.append(resident)
         return taken
 
     @property
@@ -91,6 +95,7 @@ class Coordinator:
     def mark_waiting(self, resident: Resident) -> None:
         """The run is idle: it may leave memory if room is needed."""
         if resident.is_current and resident.is_idle:
+            resident.is_waiting = True
             self._idle[resident.key] = None
             self._idle.move_to_end(resident.key)
 
@@ -100,7 +105,9 @@ class Coordinator:
             del self._residents[resident.key]
             resident.is_current = False
             self._ids.discard(resident.id)
-            self._idle.pop(resident.key, None)
+            if resident.is_waiting:
+                resident.is_waiting = False
+                del self._idle[resident.key]
 
     def evict(self, horizon: int) -> list[Resident]:
         """Take the longest idle runs out of memory until the cap holds, as far as idle ones go. Those that time will
@@ -112,7 +119,7 @@ class Coordinator:
                 key = next(iter(self._idle))
             del self._idle[key]
             resident = self._residents.pop(key)
-            resident.is_current = False
+            resident.is_current = resident.is_waiting = False
             self._ids.discard(resident.id)
             evicted.append(resident)
         return evicted

@@ -50,12 +50,14 @@ class Inbox:
     (tests/lifecycle/test_order_of_senders.py, tests/races/test_several_senders_at_once.py).
     """
 
-    __slots__ = ("events", "expiring", "last", "others", "published")
+    __slots__ = ("events", "expiring", "last", "others", "published", "unread")
 
     def __init__(self, items: Iterable[InboxItem] = (), last: int = 0) -> None:
         self.events: dict[str, deque[InboxItem]] = {}
         self.published: dict[str, deque[InboxItem]] = {}
         self.others: list[InboxItem] = []  # seldom more than one; an empty deque takes 760 bytes
+        #: How many items there are.
+        self.unread = 0
         #: How many events here can expire.
         self.expiring = 0
         #: Everything up to this id has come.
@@ -82,6 +84,7 @@ class Inbox:
 
     def _put(self, item: InboxItem) -> None:
         self.last = item.id
+        self.unread += 1
         if item.kind is ItemKind.EVENT:
             self._table(item).setdefault(item.type, deque()).append(item)
             self.expiring += item.expires_at is not None
@@ -90,10 +93,6 @@ class Inbox:
 
     def _table(self, item: InboxItem) -> dict[str, deque[InboxItem]]:
         return self.published if item.publication else self.events
-
-    @property
-    def has_events(self) -> bool:
-        return bool(self.events or self.published)
 
     def match(
         self, receives: Iterable[ReceiveOperation], judge: Judge
@@ -131,6 +130,7 @@ class Inbox:
                     self.take(item)
 
     def take(self, item: InboxItem) -> None:
+        self.unread -= 1
         if item.kind is not ItemKind.EVENT:
             self.others.remove(item)
             return
@@ -154,9 +154,9 @@ class Resident:
     """Changed only by the coordinator, the turn builder and the step runner."""
 
     __slots__ = (
-        "attempts", "commands", "dead", "epoch", "following", "hooks", "in_flight", "inbox", "is_current", "key",
-        "last", "next_seq", "outcomes", "parent", "pruned", "queued", "run", "saved_frontier", "saved_run_status",
-        "saved_state", "saved_status", "saved_wake", "written",
+        "attempts", "commands", "dead", "epoch", "following", "hooks", "in_flight", "inbox", "is_current",
+        "is_waiting", "key", "last", "next_seq", "outcomes", "parent", "pruned", "queued", "run", "saved_count",
+        "saved_digest", "saved_run_status", "saved_state", "saved_status", "saved_wake", "written",
     )  # fmt: skip
 
     def __init__(
@@ -178,7 +178,8 @@ class Resident:
         self.attempts: dict[str, Attempt] = {}
         #: Asked for by the code, to be carried out when the turn in the making is durable.
         self.commands: list[Command] = []
-        #: The one step to start when the turn in flight is durable, if that is all there is to do then.
+        #: The one step to start when the turn in flight is durable, if that is all there is to do then; it is not among
+        #: the commands.
         self.following: StepOperation | None = None
         #: Events that this run cannot take, to become dead letters with the turn in the making.
         self.dead: Sequence[DeadItem] = ()
@@ -191,9 +192,12 @@ class Resident:
         self.last: Record | None = None
         #: Whether this object stands for its run in the worker's memory. Set by the coordinator alone.
         self.is_current = False
+        #: Whether it is among the idle ones. Set by the coordinator alone.
+        self.is_waiting = False
         self.saved_status: bytes | None = None
         self.saved_state: bytes | None = None
-        self.saved_frontier: tuple[int, int] | None = None
+        #: The number and the digest of what it waits for, as stored; -1: nothing was.
+        self.saved_count = self.saved_digest = -1
         self.saved_wake: int | None = None
         self.saved_run_status: Status | None = None
 

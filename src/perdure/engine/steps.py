@@ -247,12 +247,12 @@ class StepRunner:
     def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
         """The attempt, about to run; for async code without timeouts just the step's own coroutine."""
         operation = attempt.operation
-        spec = operation.spec
+        spec, args = operation.spec, operation.args
         if not spec.is_bare or self.stand_in is not None:
             return self._limited(attempt)
-        # Fresh copies: what the step does to its arguments must not reach the workflow, which would see the change live
-        # and miss it on replay.
-        args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+        if args is not None:
+            return spec.function(*args)  # type: ignore[no-any-return]
+        args, kwargs = _arguments(operation)
         return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def _returned(self, attempt: Attempt, value: Any) -> None:
@@ -325,7 +325,7 @@ class StepRunner:
     def _call(self, attempt: Attempt) -> Coroutine[Any, Any, Any] | asyncio.Future[Any]:
         operation = attempt.operation
         spec = operation.spec
-        args, kwargs = spec.arguments.fresh(operation.args, operation.kwargs, operation.data)
+        args, kwargs = _arguments(operation)
         if self.stand_in is not None and (instead := self.stand_in(attempt, args, kwargs)) is not None:
             return instead
         if spec.isolation == "process":
@@ -370,6 +370,12 @@ def _carry_on(coroutine: Coroutine[Any, Any, Any], context: Context, awaited: An
                 awaited = context.run(coroutine.send, value)
     except StopIteration as returned:
         return returned.value
+
+
+def _arguments(operation: StepOperation) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What to call the step's function with. Fresh copies of everything that can change: what the step does to its
+    arguments must not reach the workflow, which would see the change live and miss it on replay."""
+    return (operation.args, {}) if operation.args is not None else operation.spec.arguments.decode(operation.data)
 
 
 def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:

@@ -34,7 +34,7 @@ from perdure.kernel.commands import (
     StartChild,
 )
 from perdure.kernel.definitions import WorkflowSpec
-from perdure.kernel.journal import ABSENT, Body, Record, Row, StepDone, new_record, to_row
+from perdure.kernel.journal import ABSENT, Body, Record, Row, StepDone, to_row
 from perdure.kernel.operation import (
     ChildOperation,
     SendOperation,
@@ -54,7 +54,6 @@ from perdure.store.base import (
     Spawn,
     Status,
     Turn,
-    new_entry,
 )
 from perdure.store.items import ChildNotice, child_item, input_digest, read_child_item
 
@@ -75,7 +74,7 @@ class TurnBuilder:
         """
         run = resident.run
         pending, inbox = run.pending, resident.inbox
-        if run.is_plain and len(resident.outcomes) == 1 and not (inbox.others or inbox.events or inbox.published):
+        if run.is_plain and len(resident.outcomes) == 1 and not inbox.unread:
             turn = self._step_after_step(resident, resident.outcomes[0], now)
             if turn is not None:
                 return turn
@@ -98,8 +97,8 @@ class TurnBuilder:
                 consumed.append(item.id)
                 resident.inbox.take(item)
             if body is not None:
-                record = new_record((resident.next_seq + len(entries), max(now, run.now), location, body))
-                entries.append(new_entry((to_row(record), None)))
+                record = Record(resident.next_seq + len(entries), max(now, run.now), location, body)
+                entries.append(Entry(to_row(record)))
                 resident.commands += run.deliver(record)
         if pending.backoffs and run.outcome is None:
             resident.commands += [RunStep(step) for step in pending.due_steps(now)]
@@ -110,6 +109,7 @@ class TurnBuilder:
         commands = resident.commands
         run = resident.run
         if len(commands) == 1 and type(commands[0]) is RunStep and run.is_plain and len(run.pending.operations) == 1:
+            resident.commands = []
             return self._going_on(resident, commands[0].operation, 2, now, [])
         turn = self.take_turn(resident, now)
         if turn is None:
@@ -129,29 +129,29 @@ class TurnBuilder:
             or operation.settled
             or resident.commands
             or resident.written
-            or operation.spec.on_retry is not None
         ):
             return None
         seq, at = resident.next_seq, run.loop.now
         if at < now:
             at = now
         resident.outcomes.clear()
-        record = new_record((seq, at, operation.location, body))
-        entries = [new_entry((to_row(record), None))]
-        resident.commands = commands = run.deliver(record)
+        record = Record(seq, at, operation.location, body)
+        entries = [Entry(to_row(record))]
+        commands = run.deliver(record)
         if run.is_plain and seq != limits.JOURNAL_RECORDS_WARN:
-            if commands:
+            if len(commands) == 1:
                 command = commands[0]
-                if type(command) is RunStep and len(operations) == 1 == len(commands) and run.outcome is None:
+                if type(command) is RunStep and len(operations) == 1 and run.outcome is None:
                     return self._going_on(resident, command.operation, seq, at, entries)
-            elif type(ended := run.outcome) is Complete and resident.parent is None and not operations:
+            elif not commands and type(ended := run.outcome) is Complete and resident.parent is None and not operations:
                 return self._completing(resident, ended, seq, at, entries)
+        resident.commands = commands
         return self._close_turn(resident, now, entries, [])
 
     def _going_on(self, resident: Resident, step: StepOperation, seq: int, at: int, entries: list[Entry]) -> Turn:
         """What is to be stored when the run waits for one step and for nothing else."""
         resident.following = step
-        resident.saved_frontier, resident.saved_run_status = (1, step.digest), _RUNNING
+        resident.saved_count, resident.saved_digest, resident.saved_run_status = 1, step.digest, _RUNNING
         return Turn(
             resident.key,
             resident.epoch,
@@ -165,9 +165,9 @@ class TurnBuilder:
         )
 
     def _completing(self, resident: Resident, ended: Complete, seq: int, at: int, entries: list[Entry]) -> Turn:
-        last = new_record((seq + 1, at, "", journal.Completed(ended.value, ended.abandoned)))
+        last = Record(seq + 1, at, "", journal.Completed(ended.value, ended.abandoned))
         resident.last = last
-        entries.append(new_entry((to_row(last), None)))
+        entries.append(Entry(to_row(last)))
         return Turn(
             key=resident.key,
             epoch=resident.epoch,
@@ -204,7 +204,7 @@ class TurnBuilder:
             # the run and deliver it, as nobody would for one that waits (tests/events/test_send_from_workflow.py).
             busy = resident.commands or resident.attempts or resident.outcomes or expecting
             status = Status.RUNNING if busy or pending.has_active_steps() else Status.WAITING
-        shape = (len(pending), pending.digest)
+        shape = (len(pending), pending.digest, wake_at, status)
         custom_status = run.custom_status if run.custom_status != resident.saved_status else None
         encoded_state = run.encoded_state()
         state = encoded_state if encoded_state != resident.saved_state else None
@@ -213,12 +213,12 @@ class TurnBuilder:
         dead, resident.dead = resident.dead, ()
         about_events = waits is not None or returned or dead
         if not entries and not consumed and custom_status is None and state is None and not about_events:
-            saved = (resident.saved_frontier, resident.saved_wake, resident.saved_run_status)
+            saved = (resident.saved_count, resident.saved_digest, resident.saved_wake, resident.saved_run_status)
             # A log line counts as a change: without a new frontier the next load would take it for unwritten.
             logged = any(isinstance(command, Log) for command in resident.commands)
-            if (shape, wake_at, status) == saved and not logged:
+            if shape == saved and not logged:
                 return None
-        resident.saved_frontier, resident.saved_wake, resident.saved_run_status = shape, wake_at, status
+        resident.saved_count, resident.saved_digest, resident.saved_wake, resident.saved_run_status = shape
         resident.saved_status, resident.saved_state = run.custom_status, encoded_state
         pending.receives_changed = False
         # From here on the next turn may go the shorter way, until the code asks for something that makes this False.

@@ -261,7 +261,7 @@ class Worker:
         if resident.following is not None and created.committed is PLAIN:
             self._go_on(resident, resident.following, 2)
         else:
-            resident.following = None
+            self._follow_with_the_rest(resident)
             self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
 
     def _enter(self, resident: Resident, cursor: int) -> None:
@@ -328,7 +328,7 @@ class Worker:
         resident.saved_status, resident.saved_state = row.custom_status, row.state
         resident.saved_wake, resident.saved_run_status = row.wake_at, row.status
         if frontier is not None:
-            resident.saved_frontier = (frontier.count, frontier.digest)
+            resident.saved_count, resident.saved_digest = frontier.count, frontier.digest
         self.coordinator.register(resident)
         if row.recoveries > 1:
             self.suspect = row.key
@@ -414,6 +414,8 @@ class Worker:
         take_turn = self._builder.take_turn
         with batch():
             for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
+                if not resident.is_current:
+                    continue
                 try:
                     turn = take_turn(resident, now)
                 except (KeyboardInterrupt, SystemExit):
@@ -473,7 +475,7 @@ class Worker:
                 if result is PLAIN and not self.suspect:
                     self._go_on(resident, resident.following, turn.expected_seq + 1)
                     continue
-                resident.following = None
+                self._follow_with_the_rest(resident)
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
@@ -510,11 +512,15 @@ class Worker:
         """`_after_commit`, when there is nothing more to it than starting one step."""
         resident.in_flight = resident.following = None
         resident.next_seq = next_seq
-        resident.commands.clear()
         self._steps.start(resident, step)
-        inbox = resident.inbox
-        if inbox.others or inbox.events or inbox.published:
+        if resident.inbox.unread:
             self._settle(resident)
+
+    def _follow_with_the_rest(self, resident: Resident) -> None:
+        """There is more to do after the commit: the step that follows becomes one of the commands."""
+        if resident.following is not None:
+            resident.commands.append(RunStep(resident.following))
+            resident.following = None
 
     def _after_commit(self, resident: Resident, turn: Turn, committed: Committed, cursor: int) -> None:
         resident.in_flight = None
@@ -562,7 +568,8 @@ class Worker:
             raise AssertionError("a run continued as a workflow that was registered a moment ago")
         resident.run = self._new_run(spec, ended.id, ended.generation + 1)
         resident.next_seq, resident.pruned = 2, 0
-        resident.saved_frontier = resident.saved_wake = None
+        resident.saved_count = resident.saved_digest = -1
+        resident.saved_wake = None
         resident.written = (from_row(following.started),)
 
     def _end(self, resident: Resident, turn: Turn) -> None:
@@ -599,7 +606,7 @@ class Worker:
         run, inbox = resident.run, resident.inbox
         deadline = run.pending.next_deadline()
         more = resident.written or resident.outcomes or inbox.others
-        if deadline is None and resident.attempts and not more and not inbox.has_events:
+        if deadline is None and resident.attempts and not more and not inbox.unread:
             self._deadlines.set(resident.key, None)  # the common case: steps run, nothing else is going on
             return
         now = self._clock.now()

@@ -49,7 +49,8 @@ class ArgumentsCodec:
         self._count_max = len(positional)
         self._count_min = self._least(positional)
         self._known: dict[tuple[type, ...], bool] = {}
-        self._direct: dict[tuple[type, ...], bool] = {}
+        #: For calls with arguments of these types: what to encode them as, or None to go the long way.
+        self._direct: dict[tuple[type, ...], type[msgspec.Struct] | None] = {}
 
     def _least(self, positional: list[Parameter]) -> int:
         """How many positional arguments a call without keywords needs; above the maximum if none will do."""
@@ -65,35 +66,46 @@ class ArgumentsCodec:
 
         Raises `TypeError` when the arguments do not fit the function, else as `ValueCodec.encode`.
         """
-        data = None
+        return self.encode_call(args, kwargs)[0]
+
+    def encode_call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[bytes, tuple[Any, ...] | None]:
+        """The same, and the arguments as the function may see them: `args`, if those are what a replay decodes and can
+        never change. None: it must see what `decode` makes of the bytes."""
         if not kwargs:
             kinds = tuple(map(type, args))
-            direct = self._direct.get(kinds)
-            if direct is None:
-                direct = self._direct_way(kinds)
-            if direct:
-                data = self._encode_scalars(args, kinds)
-        if data is None:
-            data = self._encode_bound(args, kwargs)
+            try:
+                call = self._direct[kinds]
+            except KeyError:
+                call = self._direct_way(kinds)
+            if call is not None:
+                try:
+                    data = _encode_json(call(*args))
+                except ValueError:  # a lone surrogate, or more digits than CPython prints
+                    pass
+                else:
+                    if len(data) > limits.VALUE_BYTES_MAX:
+                        raise self._too_large(data)
+                    if float not in kinds or data.find(b"null") < 0:  # else NaN has become null: the long way tags it
+                        return data, args
+        data = self._encode_bound(args, kwargs)
         if len(data) > limits.VALUE_BYTES_MAX:
-            raise too_large(f"the input of {self._what}", len(data))
-        return data
+            raise self._too_large(data)
+        return data, args if not kwargs and self._all_scalar(kinds) else None
 
-    def _direct_way(self, kinds: tuple[type, ...]) -> bool:
-        """Whether arguments of exactly these types can be stored as they are, with no default to fill in."""
-        direct = self._all_scalar(kinds) and (not self._with_defaults or len(kinds) == len(self._parameters))
+    def _too_large(self, data: bytes) -> Exception:
+        return too_large(f"the input of {self._what}", len(data))
+
+    def _direct_way(self, kinds: tuple[type, ...]) -> type[msgspec.Struct] | None:
+        """If arguments of exactly these types can be stored as they are, with no default to fill in: a class with the
+        parameters for fields, from which msgspec makes the object in one go."""
+        call = None
+        if self._all_scalar(kinds) and (not self._with_defaults or len(kinds) == len(self._parameters)):
+            call = msgspec.defstruct("Call", self._names[: len(kinds)], gc=False)
         if len(self._direct) < _KNOWN_MAX:
-            self._direct[kinds] = direct
-        return direct
-
-    def _encode_scalars(self, args: tuple[Any, ...], kinds: tuple[type, ...]) -> bytes | None:
-        """A few positional scalars in one call of msgspec; None when it takes more than that."""
-        try:
-            data = _encode_json(dict(zip(self._names, args)))  # noqa: B905  # some may have been left out
-        except ValueError:  # a lone surrogate, or more digits than CPython prints
-            return None
-        # NaN has become null: the long way tags it.
-        return None if float in kinds and b"null" in data else data
+            self._direct[kinds] = call
+        return call
 
     def _all_scalar(self, kinds: tuple[type, ...]) -> bool:
         """Whether a call with arguments of exactly these types is complete, and needs no decoding."""
@@ -191,13 +203,3 @@ class ArgumentsCodec:
             return decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise NotDecodable(f"{what} cannot be read back: {error}.") from None
-
-    def fresh(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: bytes
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as the function must see them: what a replay will decode from `data`."""
-        if not kwargs:
-            kinds = tuple(map(type, args))
-            if self._known.get(kinds) or self._all_scalar(kinds):
-                return args, {}
-        return self.decode(data)

@@ -244,8 +244,12 @@ class RunLoop(asyncio.AbstractEventLoop):
         try:
             for handle in islice(ready, limits.TURN_CALLBACKS_MAX):  # it grows meanwhile
                 if not handle.is_cancelled:
+                    call = handle.call
                     try:
-                        handle.context.run(*handle.call)
+                        if len(call) == 2:  # most: a task, woken up by a future
+                            handle.context.run(call[0], call[1])
+                        else:
+                            handle.context.run(*call)
                     except (KeyboardInterrupt, SystemExit):
                         raise
                     except BaseException as error:

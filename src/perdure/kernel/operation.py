@@ -98,12 +98,16 @@ class StepOperation(Operation, eq=False):
     kind = "step"
 
     spec: StepSpec
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    #: What to call it with; None: decode `data` for each attempt.
+    args: tuple[Any, ...] | None
     data: bytes
     #: Recorded failures.
     attempts: int = 0
     next_at: int = 0
+
+    def take_future(self) -> Any:
+        future, self.future = self.future, None
+        return future
 
     def deadline(self) -> int | None:
         return self.next_at or None

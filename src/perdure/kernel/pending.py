@@ -61,13 +61,16 @@ class Pending:
     def get(self, location: str) -> Operation | None:
         return self.operations.get(location)
 
+    def add_step(self, step: StepOperation, location: str, digest: int) -> None:
+        """`add`, for a step, whose digest is known."""
+        self.operations[location] = step
+        self.digest += digest
+
     def add(self, operation: Operation) -> None:
         location = operation.location
         self.operations[location] = operation
         operation.digest = digest = crc32(location.encode(), operation.kind_digest)
         self.digest += digest
-        if type(operation) is StepOperation:
-            return
         if isinstance(operation, TimerOperation):
             self.timers[operation.location] = operation
             if self._timer_heap is None:

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
+from zlib import crc32
 
 from msgspec import Raw
 
@@ -108,6 +110,7 @@ IOCheck = Literal["off", "warn", "refuse"]
 GRACE_LOCATION = "cancel-grace"
 
 _ANY = codec_for(Any)
+_STEP = StepOperation.kind_digest
 _NONE: frozenset[str] = frozenset()
 _NOTHING: frozenset[int] = frozenset()
 
@@ -180,7 +183,7 @@ class Run:
 
     def deliver(self, record: Record) -> list[Command]:
         """Hand over one record, run until idle, return the commands asked for since the last call."""
-        seq, at, location, body = record
+        seq, at, location, body = record.seq, record.at, record.location, record.body
         self.last_seq = seq
         loop = self.loop
         if loop is not None and at > loop.now:
@@ -194,7 +197,7 @@ class Run:
             if self.replaying:
                 self._check_arguments(step, body.digest)
             spec, future = step.spec, step.future
-            step.future = future.operation = None  # see `Operation.take_future`
+            step.future = None  # see `Operation.take_future`
             future.set_result(spec.result.decode(body.value, spec.what))
             loop.drain()
             if self.outcome is not None or not self.pending.operations or self._main.done():  # type: ignore[union-attr]
@@ -453,22 +456,23 @@ class Run:
 
     # -- what workflow code asks (through `kernel.verbs`) -----------------------------------------------------
 
-    def ask_step(
-        self, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any], data: bytes, name: str, site: str
-    ) -> RunFuture:
+    def ask_step(self, spec: StepSpec, args: tuple[Any, ...] | None, data: bytes, site: str) -> StepOperation:
+        """Ask for a step. Whoever awaits its future must `give_up` the step when that is cancelled: the future is one of
+        asyncio's own, which does not tell, because those are waited for and woken up from in C."""
         loop = self.loop
         if (self.outcome is not None or self.closed) and self._is_ending():
-            return RunFuture(loop=loop)
+            return _never(StepOperation(spec.name, 0, 0, site, spec, args, data, future=Future(loop=loop)))
         self._operations = number = self._operations + 1
         task = current_task(loop)
-        branch = task.branch if type(task) is RunTask else loop.root
-        step = StepOperation(branch.locate(name), number, loop.now, site, spec, args, kwargs, data)
+        location = (task.branch if type(task) is RunTask else loop.root).locate(spec.name)
+        digest = crc32(location.encode(), _STEP)
+        step = StepOperation(
+            location, number, loop.now, site, spec, args, data, future=Future(loop=loop), digest=digest
+        )
         if not self.replaying:
             self._commands.append(RunStep(step))
-        future = step.future = RunFuture(loop=loop)
-        future.operation = step
-        self.pending.add(step)
-        return future
+        self.pending.add_step(step, location, digest)
+        return step
 
     def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = 2) -> TimerOperation:
         if self.outcome is not None or self.closed:

@@ -14,7 +14,9 @@ _ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 
 #: An instruction of some code -> what to show, or "" for code of perdure and asyncio, which is never the answer.
 #: Kept because every step asks, and finding the line of an instruction means walking the code's line table.
-_labels: dict[tuple[str, int, int], str] = {}
+_labels: dict[tuple[int, int], str] = {}
+#: The codes whose ids are in there: one that is kept cannot give its id to another.
+_codes: dict[int, CodeType] = {}
 _LABELS_MAX = 10_000
 
 
@@ -23,27 +25,27 @@ def is_internal(file: str) -> bool:
     return file.startswith((_HERE, _ASYNCIO)) and not file.startswith(_DEMO)
 
 
-def _label(frame: FrameType, key: tuple[str, int, int]) -> str:
-    file = key[0]
+def _label(frame: FrameType, key: tuple[int, int]) -> str:
+    file = frame.f_code.co_filename
     label = "" if is_internal(file) or file.startswith("<frozen") else f"{os.path.basename(file)}:{frame.f_lineno}"
     if len(_labels) >= _LABELS_MAX:
         _labels.clear()
+        _codes.clear()
     _labels[key] = label
+    _codes[key[0]] = frame.f_code
     return label
 
 
 def caller_site(depth: int = 1) -> str:
     """The nearest frame outside perdure and asyncio, from the caller's caller on."""
     frame = sys._getframe(depth + 1)
-    code = frame.f_code
-    known = _labels.get((code.co_filename, code.co_firstlineno, frame.f_lasti))
-    return known or _search(frame)
+    return _labels.get((id(frame.f_code), frame.f_lasti)) or _search(frame)
 
 
 def _search(frame: FrameType | None) -> str:
     while frame is not None:
         code = frame.f_code
-        key = (code.co_filename, code.co_firstlineno, frame.f_lasti)
+        key = (id(code), frame.f_lasti)
         label = _labels.get(key)
         if label is None:
             label = _label(frame, key)

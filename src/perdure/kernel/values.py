@@ -32,6 +32,8 @@ from perdure.kernel.tagged import Walker
 T = TypeVar("T")
 
 _ENVELOPE: Final = b'{"$tagged":'
+#: What every tag begins with. Looked for with `find`: `in` first tries whether bytes are a number, by an exception.
+_TAG: Final = b'"$'
 
 #: An int with more digits than this may not fit 64 bits.
 _INT_CHARS_MAX: Final = 19
@@ -216,9 +218,10 @@ class ValueCodec(Generic[T]):
         """The value. Raises `NotDecodable` with the path when the bytes do not fit the annotation."""
         if type(data) is not bytes:
             data = bytes(data)
+        read = self._read_untagged
         try:
-            if self._read_untagged is not None and b'"$' not in data:
-                return self._read_untagged(data)  # type: ignore[no-any-return]
+            if read is not None and data.find(_TAG) < 0:
+                return read(data)  # type: ignore[no-any-return]
             return self._read(data)  # type: ignore[no-any-return]
         except Exception as error:
             raise NotDecodable(f"{what} cannot be read back: {_reason(error)}") from None
@@ -282,7 +285,7 @@ class ValueCodec(Generic[T]):
             return _encode_json({"$tagged": plain})
         data = _encode_json(plain)
         # Loose data without a tag is read by msgspec, which takes plain JSON from outside too.
-        if b'"$' in data:
+        if data.find(_TAG) >= 0:
             return data
         decoded = self._check(data, value, what)
         if decoded is not Refused and self._keeps_everything(typed, data, decoded):
@@ -293,7 +296,7 @@ class ValueCodec(Generic[T]):
         typed = self._typed
         self._read_untagged = typed.decode or _decode_json
         if typed.decode is None or not typed.plain:
-            if b'"$' in data:
+            if data.find(_TAG) >= 0:
                 return typed.walker.value(_decode_json(data))
             return _decode_json(data) if typed.decode is None else typed.decode(data)
         if data.startswith(_ENVELOPE):
@@ -301,7 +304,7 @@ class ValueCodec(Generic[T]):
         try:
             return typed.decode(data)
         except Exception:
-            if b'"$' not in data:
+            if data.find(_TAG) < 0:
                 raise
             return _fitted(typed.walker.value(_decode_json(data)), typed.encode, typed.decode)
 

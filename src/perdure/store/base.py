@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -225,7 +224,7 @@ class Watch(Struct, frozen=True, gc=False):
     refused: Mapping[str, Row]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One record of a turn, with the effect that is part of it, if any."""
 
     row: Row
@@ -237,10 +236,6 @@ class DeadItem(NamedTuple):
 
     id: int
     reason: str
-
-
-#: What `Entry(row, effect)` does, without the Python function that a named tuple has for it: one for every record.
-new_entry: Callable[[tuple[Row, None]], Entry] = partial(tuple.__new__, Entry)
 
 
 class NextGeneration(Struct, frozen=True, gc=False):

@@ -86,9 +86,10 @@ class Bulk:
             raise _Unusual
         key, generation, expected = turn.key, turn.generation, turn.expected_seq
         records = self._records
-        for (seq, at, kind, location, data, check), effect in turn.entries:
-            if effect is not None:
+        for entry in turn.entries:
+            if entry.effect is not None:
                 raise _Unusual
+            seq, at, kind, location, data, check = entry.row
             records.append((key, generation, seq, at, kind, location, _text(data), check))
         status, frontier = turn.status, turn.frontier
         rows = self._finished if status.terminal else self._advanced

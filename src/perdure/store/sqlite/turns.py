@@ -77,10 +77,10 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
         session.executemany(_PRUNE, [(key, generation, seq) for seq in turn.pruned])
         execute(_NOTE_PRUNED, (session.connection.total_changes() - before, key, generation))
     about_events = moved == _WITH_REMAINS or _is_about_events(turn)
-    for row, effect in turn.entries:
-        if effect is not None:
+    for entry in turn.entries:
+        if entry.effect is not None:
             break
-        execute(_ADD_RECORD, (key, generation, *row))
+        execute(_ADD_RECORD, (key, generation, *entry.row))
     else:
         if turn.continued is None and turn.notice is None and not about_events:
             return PLAIN
@@ -266,7 +266,8 @@ def _repeated(session: Session, key: RunKey, turn: Turn) -> Committed | None:
         return None
     effects: list[Row] = []
     spawned: dict[str, RunKey] = {}
-    for (row, effect), found in zip(turn.entries, stored, strict=True):
+    for entry, found in zip(turn.entries, stored, strict=True):
+        row, effect = entry.row, entry.effect
         if found != row and (effect is None or found not in effect.refused.values()):
             return None
         if effect is not None:
