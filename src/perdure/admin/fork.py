@@ -242,7 +242,8 @@ def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row
                 )
             known[name] = Raw(encode(value, f"the argument {name!r}"))
         data = Raw(msgspec.json.encode(known))
-    return [msgspec.structs.replace(first, body=msgspec.structs.replace(first.body, parent=None, input=data)), *kept[1:]]
+    body = msgspec.structs.replace(first.body, parent=None, input=data)
+    return [msgspec.structs.replace(first, body=body), *kept[1:]]
 
 
 def encode(value: Any, what: str) -> bytes:

@@ -41,7 +41,7 @@ class Added(Enum):
     GAP = auto()  # one before it has not come yet: it must not overtake that
 
 
-class Inbox:
+class Inbox(msgspec.Struct, eq=False):
     """Unread items of a run, events by type, in the order of their arrival; published ones apart, because they come
     after those that were sent to the run.
 
@@ -50,21 +50,25 @@ class Inbox:
     (tests/lifecycle/test_order_of_senders.py, tests/races/test_several_senders_at_once.py).
     """
 
-    __slots__ = ("events", "expiring", "last", "others", "published", "unread")
+    #: Everything up to this id has come.
+    last: int = 0
+    #: How many items there are.
+    unread: int = 0
+    #: How many events here can expire.
+    expiring: int = 0
+    # Each inbox gets its own of these from msgspec.
+    events: dict[str, deque[InboxItem]] = {}
+    published: dict[str, deque[InboxItem]] = {}
+    others: list[InboxItem] = []  # seldom more than one; an empty deque takes 760 bytes
 
-    def __init__(self, items: Iterable[InboxItem] = (), last: int = 0) -> None:
-        self.events: dict[str, deque[InboxItem]] = {}
-        self.published: dict[str, deque[InboxItem]] = {}
-        self.others: list[InboxItem] = []  # seldom more than one; an empty deque takes 760 bytes
-        #: How many items there are.
-        self.unread = 0
-        #: How many events here can expire.
-        self.expiring = 0
-        #: Everything up to this id has come.
-        self.last = 0
+    @classmethod
+    def of(cls, items: Iterable[InboxItem], last: int) -> Inbox:
+        """The inbox of a run that was loaded, with what the store had for it."""
+        inbox = cls()
         for item in items:
-            self._put(item)
-        self.last = max(self.last, last)
+            inbox._put(item)
+        inbox.last = max(inbox.last, last)
+        return inbox
 
     def add(self, item: InboxItem) -> Added:
         if item.id <= self.last:

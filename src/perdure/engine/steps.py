@@ -210,7 +210,6 @@ class StepRunner:
                 if attempt.unwanted:
                     self._leave(attempt)
                     continue
-                attempt.task = task
                 context = copy_context()
                 context.run(step_context.set, attempt)
                 try:
@@ -222,14 +221,15 @@ class StepRunner:
                     self._raised(attempt, error)
                 else:
                     self._server_waits()
+                    attempt.task = task
+                    if attempt.unwanted:  # given up by its own first lines
+                        task.cancel()
                     try:
                         value = await _carry_on(coroutine, context, awaited)
                     except BaseException as error:
                         self._raised(attempt, error)
                     else:
                         self._returned(attempt, value)
-                    break
-                if task.cancelling():
                     break
                 served += 1
                 if served % _SERVED_IN_A_ROW == 0:

@@ -85,10 +85,11 @@ class TurnBuilder:
             for record in written:
                 resident.commands += run.deliver(record)
         while run.outcome is None and len(entries) < limits.TURN_RECORDS_MAX:
-            if not (resident.outcomes or inbox.others or inbox.events or pending.timers or inbox.published) and (
-                not pending.hurried
-            ):
-                break  # the common end, without looking any closer
+            if not (inbox.unread or pending.timers or pending.hurried):
+                if not resident.outcomes:
+                    break  # the common end, without looking any closer
+                self._take_outcomes(resident, now, entries)
+                continue
             following = self._next(resident, now)
             if following is None:
                 break
@@ -215,8 +216,7 @@ class TurnBuilder:
         if not entries and not consumed and custom_status is None and state is None and not about_events:
             saved = (resident.saved_count, resident.saved_digest, resident.saved_wake, resident.saved_run_status)
             # A log line counts as a change: without a new frontier the next load would take it for unwritten.
-            logged = any(isinstance(command, Log) for command in resident.commands)
-            if shape == saved and not logged:
+            if shape == saved and not any(isinstance(command, Log) for command in resident.commands):
                 return None
         resident.saved_count, resident.saved_digest, resident.saved_wake, resident.saved_run_status = shape
         resident.saved_status, resident.saved_state = run.custom_status, encoded_state
@@ -267,8 +267,6 @@ class TurnBuilder:
         run = resident.run
         inbox = resident.inbox
         outcomes = resident.outcomes
-        if outcomes and not (inbox.others or inbox.events or run.pending.timers or outcomes[0].operation.settled):
-            return self._take_outcome(resident, outcomes)  # nothing to compare it with
         timer = run.pending.due_timer(now)
         best_at = timer.at if timer is not None else limits.NEVER
         if inbox.others and inbox.others[0].sent_at <= best_at:
@@ -281,17 +279,36 @@ class TurnBuilder:
             if matched is not None and matched[3] <= best_at and (outcome is None or matched[3] <= outcome.at):
                 return matched[:3]
         if outcome is not None and outcome.at <= best_at:
-            return self._take_outcome(resident, outcomes)
+            del outcomes[0]
+            self._note_hook(resident, outcome)
+            return outcome.operation.location, outcome.body, ()
         if timer is not None:
             return timer.location, journal.TimerFired(timer.site), ()
         return None
 
-    def _take_outcome(self, resident: Resident, outcomes: list[StepOutcome]) -> tuple[str, Body, Sequence[InboxItem]]:
-        outcome = outcomes.pop(0)
-        operation = outcome.operation
-        if operation.spec.on_retry is not None:
+    def _take_outcomes(self, resident: Resident, now: int, entries: list[Entry]) -> None:
+        """Deliver outcomes of steps for as long as there is nothing else that could come before one of them."""
+        run, outcomes = resident.run, resident.outcomes
+        timers, seq, at = run.pending.timers, resident.next_seq + len(entries), max(now, run.now)
+        taken = 0
+        for outcome in outcomes:
+            taken += 1
+            operation = outcome.operation
+            if operation.settled:
+                continue  # cancelled in the meantime: its late outcome is refused
+            if operation.spec.on_retry is not None:
+                self._note_hook(resident, outcome)
+            record = Record(seq, at, operation.location, outcome.body)
+            entries.append(Entry(to_row(record)))
+            resident.commands += run.deliver(record)
+            seq += 1
+            if timers or run.outcome is not None or len(entries) >= limits.TURN_RECORDS_MAX:
+                break
+        del outcomes[:taken]
+
+    def _note_hook(self, resident: Resident, outcome: StepOutcome) -> None:
+        if outcome.operation.spec.on_retry is not None:
             resident.hooks = (*resident.hooks, outcome)
-        return operation.location, outcome.body, ()
 
     def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, Sequence[InboxItem]]:
         run = resident.run

@@ -14,7 +14,9 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from perdure import limits
 from perdure.authoring.registry import Registry
@@ -70,7 +72,7 @@ _HORIZON_SWEEPS = 1.5
 Stored: TypeAlias = tuple[Created | Existing, Record | None]
 
 
-class Newcomer(NamedTuple):
+class Newcomer(msgspec.Struct, frozen=True, eq=False):
     """A run that somebody wants to start, and who waits to hear that it is stored."""
 
     spec: WorkflowSpec
@@ -79,7 +81,7 @@ class Newcomer(NamedTuple):
     answer: asyncio.Future[Stored]
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A new run whose first turn was already taken, waiting to be stored."""
 
     resident: Resident
@@ -195,7 +197,7 @@ class Worker:
         return prepared
 
     def _prepare(self, newcomer: Newcomer, now: int) -> Prepared:
-        spec, data, run_id, answer = newcomer
+        spec, data, run_id = newcomer.spec, newcomer.data, newcomer.id
         started = started_record(spec, data, self.draw_seed(), now)
         new = NewRun(
             id=run_id,
@@ -213,7 +215,7 @@ class Worker:
         except BaseException:
             resident.run.close()
             raise
-        return Prepared(resident, new, turn, answer)
+        return Prepared(resident, new, turn, newcomer.answer)
 
     def _create(self, prepared: Sequence[Prepared]) -> None:
         cursor = self.cursor
@@ -321,7 +323,7 @@ class Worker:
             self._park_stored(row.key, row.epoch, row.id, _reason(error))
             run.close()
             return
-        resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox(loaded.inbox, row.last_item))
+        resident = Resident(row.key, row.epoch, run, row.next_seq, row.parent, Inbox.of(loaded.inbox, row.last_item))
         resident.commands = commands
         run.is_plain = False
         resident.pruned = row.pruned

@@ -68,9 +68,7 @@ class ArgumentsCodec:
         """
         return self.encode_call(args, kwargs)[0]
 
-    def encode_call(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[bytes, tuple[Any, ...] | None]:
+    def encode_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, tuple[Any, ...] | None]:
         """The same, and the arguments as the function may see them: `args`, if those are what a replay decodes and can
         never change. None: it must see what `decode` makes of the bytes."""
         if not kwargs:

@@ -161,7 +161,7 @@ def set_step_code(code: CodeType) -> None:
 
 # On Python 3.11 `wait_for` runs its coroutine in a task of its own, from 3.12 on it awaits it in place (except for a
 # timeout of zero). Giving that task the branch of its parent makes locations, and so journals, the same everywhere.
-_WAIT_FOR_CODE = asyncio.wait_for.__code__
+_WAIT_FOR_CODE, _WAIT_FOR_GLOBALS = asyncio.wait_for.__code__, asyncio.wait_for.__globals__
 #: Frames between `_branch_for` and `wait_for`: ensure_future, before 3.12 with a helper of its own, and create_task.
 _WAIT_FOR_DEPTH = 4 if sys.version_info < (3, 12) else 3
 
@@ -361,12 +361,14 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._tasks.append(task)
         if len(self._tasks) >= self._compact_at:
             self._tasks = self.unfinished_tasks()
-            self._compact_at = max(64, 2 * len(self._tasks))
+            self._compact_at = max(64, 4 * len(self._tasks))
         return task
 
     def _branch_for(self, coroutine: Any) -> Branch:
         parent = self.branch()
-        if sys._getframe(_WAIT_FOR_DEPTH).f_code is _WAIT_FOR_CODE:
+        caller = sys._getframe(_WAIT_FOR_DEPTH)
+        # The globals first: for a look at the code Python calls the audit hook (`engine.guarding`).
+        if caller.f_globals is _WAIT_FOR_GLOBALS and caller.f_code is _WAIT_FOR_CODE:
             return parent
         if getattr(coroutine, "cr_code", None) is _step_code:
             # The usual member of a gather: named after the step, which knows by itself where it was asked for.

@@ -23,28 +23,25 @@ if TYPE_CHECKING:
     from perdure.kernel.journal import LoopState
 
 
-class Branch:
+class Branch(msgspec.Struct, eq=False):
     """Where a task of the run stands; counts the names used in it so that each operation gets its own location."""
 
-    __slots__ = ("_counts", "_unused", "path", "scope", "site")
-
-    def __init__(self, path: str = "", *, single: bool = False, site: str = "", scope: Iteration | None = None) -> None:
-        self.path = path
-        #: The iteration of a durable loop that everything in this branch is part of.
-        self.scope = scope
-        #: Where the task was made, for an operation in it that no code of the user's asks for (`gather(sleep(1))`).
-        self.site = site
-        # A task made of a single operation (`gather(ship(), notify())`) lends its own path to it, so that
-        # wrapping a step in a task does not change its location: `ship`, not `ship/ship`.
-        self._unused = single
-        self._counts: dict[str, int] = {}
+    path: str = ""
+    #: A task made of a single operation (`gather(ship(), notify())`) lends its own path to it, so that
+    #: wrapping a step in a task does not change its location: `ship`, not `ship/ship`. False once it has.
+    single: bool = False
+    #: Where the task was made, for an operation in it that no code of the user's asks for (`gather(sleep(1))`).
+    site: str = ""
+    #: The iteration of a durable loop that everything in this branch is part of.
+    scope: Iteration | None = None
+    counts: dict[str, int] = {}  # each gets its own from msgspec
 
     def locate(self, name: str) -> str:
         """The location of the next operation called `name` in this branch."""
-        if self._unused:
-            self._unused = False
+        if self.single:
+            self.single = False
             return self.path
-        counts = self._counts
+        counts = self.counts
         counts[name] = count = counts.get(name, 0) + 1
         if count > 1:
             name = f"{name}#{count}"

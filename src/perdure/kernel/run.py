@@ -113,6 +113,10 @@ _ANY = codec_for(Any)
 _STEP = StepOperation.kind_digest
 _NONE: frozenset[str] = frozenset()
 _NOTHING: frozenset[int] = frozenset()
+# What most runs never have, shared and never put into: a thousand runs are many dictionaries.
+_NO_VALUES: dict[str, Raw] = {}
+_NO_OPERATIONS: dict[str, Operation] = {}
+_NO_DEADLINES: dict[str, int] = {}
 
 
 class Run:
@@ -166,13 +170,13 @@ class Run:
         self._refusals = 0
         self._patches: frozenset[str] = _NONE
         #: Values that were read without an effect, by location; see `noted`.
-        self._noted: dict[str, Raw] = {}
+        self._noted = _NO_VALUES
         self.changes = changes.NONE
         #: Effects that were given up before they were answered. Their answers may be under way: see `_answered_late`.
-        self._given_up: dict[str, Operation] = {}
+        self._given_up = _NO_OPERATIONS
         #: Events that were received and whose senders wait for a reply.
         self.requests: answers.Requests = {}
-        self._first_deadlines: dict[str, int] = {}
+        self._first_deadlines = _NO_DEADLINES
         self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
         #: Durable loops; None while there are none, as in most runs.
         self.loops: Loops | None = None
@@ -376,7 +380,7 @@ class Run:
         """The code is where it was when the frontier was stored. Returns what is still to be done for it."""
         self.replaying = False
         self._journal = ()
-        self._first_deadlines = {}
+        self._first_deadlines = _NO_DEADLINES
         self._check_frontier(frontier)
         if frontier is not None:
             if frontier.untold or frontier.unchecked:
@@ -457,8 +461,8 @@ class Run:
     # -- what workflow code asks (through `kernel.verbs`) -----------------------------------------------------
 
     def ask_step(self, spec: StepSpec, args: tuple[Any, ...] | None, data: bytes, site: str) -> StepOperation:
-        """Ask for a step. Whoever awaits its future must `give_up` the step when that is cancelled: the future is one of
-        asyncio's own, which does not tell, because those are waited for and woken up from in C."""
+        """Ask for a step. Whoever awaits its future must `give_up` the step when that is cancelled: the future is one
+        of asyncio's own, which does not tell, because those are waited for and woken up from in C."""
         loop = self.loop
         if (self.outcome is not None or self.closed) and self._is_ending():
             return _never(StepOperation(spec.name, 0, 0, site, spec, args, data, future=Future(loop=loop)))
@@ -567,7 +571,7 @@ class Run:
         if child.is_running:
             self._send_cancel(child, site)
         elif not wanted:
-            self._given_up[child.location] = child
+            self._note_given_up(child)
         if not wanted:
             self.withdraw(child)
 
@@ -720,11 +724,16 @@ class Run:
             return
         self.pending.remove(operation)
         if type(operation) in _ANSWERS:
-            self._given_up[operation.location] = operation
+            self._note_given_up(operation)
         if operation.future is not None:
             operation.take_future()
         if isinstance(operation, StepOperation) and not self.closed and not self.replaying:
             self._commands.append(CancelStep(operation.location))
+
+    def _note_given_up(self, operation: Operation) -> None:
+        if self._given_up is _NO_OPERATIONS:
+            self._given_up = {}
+        self._given_up[operation.location] = operation
 
     def _answered_late(self, record: Record) -> bool:
         """Whether this answers an effect that was given up after the turn with it was taken.
@@ -923,7 +932,7 @@ class Run:
             if not isinstance(operation, (SendOperation, PublishOperation, ReplyOperation)):
                 self.pending.remove(operation)
                 if type(operation) in _ANSWERS:
-                    self._given_up[operation.location] = operation
+                    self._note_given_up(operation)
         return abandoned
 
     def _drain_cancelled(self, left: list[RunTask]) -> None:

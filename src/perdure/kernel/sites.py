@@ -15,8 +15,10 @@ _ASYNCIO = os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep
 #: An instruction of some code -> what to show, or "" for code of perdure and asyncio, which is never the answer.
 #: Kept because every step asks, and finding the line of an instruction means walking the code's line table.
 _labels: dict[tuple[int, int], str] = {}
-#: The codes whose ids are in there: one that is kept cannot give its id to another.
+#: The codes whose addresses are in there: one that is kept cannot give its address to another.
 _codes: dict[int, CodeType] = {}
+#: What `id` is for, without the audit event that it raises: there is a hook (`engine.guarding`).
+_address = object.__hash__
 _LABELS_MAX = 10_000
 
 
@@ -39,13 +41,13 @@ def _label(frame: FrameType, key: tuple[int, int]) -> str:
 def caller_site(depth: int = 1) -> str:
     """The nearest frame outside perdure and asyncio, from the caller's caller on."""
     frame = sys._getframe(depth + 1)
-    return _labels.get((id(frame.f_code), frame.f_lasti)) or _search(frame)
+    return _labels.get((_address(frame.f_code), frame.f_lasti)) or _search(frame)
 
 
 def _search(frame: FrameType | None) -> str:
     while frame is not None:
         code = frame.f_code
-        key = (id(code), frame.f_lasti)
+        key = (_address(code), frame.f_lasti)
         label = _labels.get(key)
         if label is None:
             label = _label(frame, key)
