@@ -89,6 +89,7 @@ class StepRunner:
         threads: int,
         rng: random.Random,
         finished: Callable[[Resident], None],
+        burst_is_over: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
@@ -96,6 +97,10 @@ class StepRunner:
         self._threads = DaemonThreads(threads)
         self._rng = rng
         self._finished = finished
+        self._burst_is_over = burst_is_over
+        #: Whether a server is running the code of steps just now. When it is through with all that is queued it calls
+        #: `burst_is_over`, so that whoever hears of a finished step has no need to arrange for a callback.
+        self.is_serving = False
         self._running = 0
         self._running_by_step: dict[str, int] = {}
         self._waiting: deque[Attempt] = deque()
@@ -196,7 +201,7 @@ class StepRunner:
 
         The first that waits keeps the task to itself and another one serves the queue, so code that does I/O has a task
         of its own as usual; a burst of steps that only compute does not pay for a task each. Every attempt has a
-        context of its own.
+        context of its own. If what follows from a burst is durable at once, the same task goes on with that.
         """
         self._server_is_due = False
         task = asyncio.current_task()
@@ -206,6 +211,7 @@ class StepRunner:
         served = 0
         try:
             while queue:
+                self.is_serving = True
                 attempt = queue.popleft()
                 if attempt.unwanted:
                     self._leave(attempt)
@@ -220,6 +226,7 @@ class StepRunner:
                 except BaseException as error:
                     self._raised(attempt, error)
                 else:
+                    self._end_burst(task)
                     self._server_waits()
                     attempt.task = task
                     if attempt.unwanted:  # given up by its own first lines
@@ -232,13 +239,32 @@ class StepRunner:
                         self._returned(attempt, value)
                     break
                 served += 1
-                if served % _SERVED_IN_A_ROW == 0:
+                rests = served % _SERVED_IN_A_ROW == 0
+                if rests or not queue:
+                    self._server_is_due = True  # it is here, for whatever is queued now
+                    try:
+                        self._end_burst(task)
+                    finally:
+                        self._server_is_due = False
+                if rests:
                     await asyncio.sleep(0)
         finally:
+            if self.is_serving:  # left in the middle, or the last one was not wanted any more
+                self.is_serving = False
+                self._loop.call_soon(self._burst_is_over)
             # Not by a done callback: that would keep the loop busy for another round, and a lone turn that finds the
             # loop idle is committed on the spot.
             self._tasks.discard(task)
             self._server_waits()
+
+    def _end_burst(self, task: asyncio.Task[Any]) -> None:
+        """Let what came of the steps so far be delivered: outside of any task, as if from a callback of the loop."""
+        self.is_serving = False
+        asyncio.tasks._leave_task(self._loop, task)
+        try:
+            self._burst_is_over()
+        finally:
+            asyncio.tasks._enter_task(self._loop, task)
 
     def _server_waits(self) -> None:
         if self._queue and not self._server_is_due:

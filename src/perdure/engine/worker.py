@@ -142,7 +142,7 @@ class Worker:
         #: What the sweep should do besides its round: see `Recovery`.
         self.errands = Errands()
         self._loop = asyncio.get_running_loop()
-        self._pump_scheduled = False
+        self._pump_wanted = False
         self._closed = False
         #: Items up to this id were told by the store's news; moved by `Recovery`.
         self.cursor = 0
@@ -159,7 +159,9 @@ class Worker:
         self._suspect_until = 0.0
         self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
-        self._steps = StepRunner(clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready)
+        self._steps = StepRunner(
+            clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready, self._pump_if_wanted
+        )
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
         self._linter = Linter(registry, active=settings.lint == "warn")
         self._post = Post()
@@ -399,13 +401,18 @@ class Worker:
     # -- the pump ------------------------------------------------------------------------------------------------
 
     def _schedule_pump(self) -> None:
-        if not self._pump_scheduled and not self._closed:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
+        if not self._pump_wanted and not self._closed:
+            self._pump_wanted = True
+            if not self._steps.is_serving:  # otherwise it comes as soon as that burst of steps is over
+                self._loop.call_soon(self._pump_if_wanted)
+
+    def _pump_if_wanted(self) -> None:
+        if self._pump_wanted:
+            self._pump()
 
     def _pump(self) -> None:
         """Give a turn to every run that has something to do, and commit them together."""
-        self._pump_scheduled = False
+        self._pump_wanted = False
         if self._closed:
             return
         self._watchdog.beat()

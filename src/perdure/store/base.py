@@ -224,7 +224,7 @@ class Watch(Struct, frozen=True, gc=False):
     refused: Mapping[str, Row]
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One record of a turn, with the effect that is part of it, if any."""
 
     row: Row
