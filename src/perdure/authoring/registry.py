@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from perdure import limits
 from perdure.errors import BadDefinition, NameClash, UnknownWorkflow
@@ -16,10 +18,10 @@ from perdure.kernel.definitions import EventSpec, WorkflowSpec
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[^\s/#~\x00-\x1f\x7f]+")
+_NAME = r"[^\s/#~\x00-\x1f\x7f]+"  # compiled at first use, as every pattern that an import can do without
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where something was defined."""
 
     file: str
@@ -35,7 +37,7 @@ class Place(NamedTuple):
 
 def check_name(name: str, what: str) -> str:
     """Names become parts of locations, where '/', '#' and '~' have a meaning."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name.encode()) > limits.NAME_BYTES_MAX:
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name) or len(name.encode()) > limits.NAME_BYTES_MAX:
         raise BadDefinition(
             f"{name!r} cannot name {what}: a name has no spaces, control characters, '/', '#' or '~', "
             f"and at most {limits.NAME_BYTES_MAX} bytes."

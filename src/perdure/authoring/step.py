@@ -7,7 +7,6 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from hashlib import blake2b
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
@@ -214,6 +213,8 @@ class StepContext:
     def idempotency_key(self) -> str:
         """The same for every attempt of this operation, also after a crash, and different for every other operation.
         Give it to services that deduplicate."""
+        from hashlib import blake2b  # here: it loads OpenSSL, which most imports of perdure can do without
+
         return blake2b(f"{self.run_id}\0{self._origin}\0{self.location}".encode(), digest_size=16).hexdigest()
 
     @property

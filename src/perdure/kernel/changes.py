@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +21,7 @@ def taken_back(records: Sequence[Record]) -> frozenset[int]:
     return frozenset(seq for body in found for seq in body.taken_back) if found else _NOTHING
 
 
-class Removal(NamedTuple):
+class Removal(msgspec.Struct, frozen=True):
     """One operation that is gone, and where the code says so."""
 
     kind: str

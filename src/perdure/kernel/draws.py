@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from hashlib import blake2b
 from typing import Any
 
 
@@ -27,6 +26,8 @@ class Draws(random.Random):
             return 0
         size = (k + 7) // 8
         data = b""
+        from hashlib import blake2b  # here: it loads OpenSSL, which most imports of perdure can do without
+
         while len(data) < size:
             self._counter += 1
             data += blake2b(self._counter.to_bytes(8, "big"), key=self._key).digest()

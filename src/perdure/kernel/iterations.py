@@ -17,8 +17,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -69,6 +68,8 @@ class Iteration:
     @property
     def draws(self) -> Draws:
         if self._draws is None:
+            from hashlib import blake2b  # here: it loads OpenSSL, which most imports of perdure can do without
+
             self._draws = Draws(self._seed, blake2b(self.path.encode(), digest_size=12).hexdigest())
         return self._draws
 
@@ -109,13 +110,6 @@ class Loop:
         if iteration not in self.records and self.records:
             iteration = max(iteration, *self.records)  # its own have gone: it goes with the newest
         self.records.setdefault(iteration, []).append(seq)
-
-
-class Save(NamedTuple):
-    """A `LoopState` to be written."""
-
-    location: str
-    body: LoopState
 
 
 class Loops:
@@ -169,14 +163,14 @@ class Loops:
         if loop is not None:
             loop.records.setdefault(int(number) + 1, []).append(seq)
 
-    def take_saves(self) -> list[Save]:
+    def take_saves(self) -> list[tuple[str, LoopState]]:
         """What is to be written with this turn, at most one for each loop; older iterations become prunable."""
         saves, self._saves = self._saves, {}
         for location, body in saves.items():
             loop = self._active[location]
             for iteration in [i for i in loop.records if i <= body.iteration - loop.keep]:
                 self._prunable += loop.records.pop(iteration)
-        return [Save(f"{location}~{body.iteration}", body) for location, body in saves.items()]
+        return [(f"{location}~{body.iteration}", body) for location, body in saves.items()]
 
     def take_prunable(self, before: int) -> list[int]:
         """Positions of records that no replay needs any more. Those of the turn in the making wait for the next: a

@@ -11,11 +11,10 @@ To support one more kind of class, add its case to `fields_of` (classes with fie
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -70,7 +69,7 @@ def a_thing(cls: type) -> str:
     return f"{'an' if name[:1] in 'aeiouAEIO' else 'a'} {name}"
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """One field of a class. `default` makes the value of a field the data does not have."""
 
     name: str
@@ -96,10 +95,10 @@ def _calling(factory: Callable[[], Any]) -> Callable[[Any], Any]:
     return lambda _self: factory()
 
 
-def _dataclass_field(field: dataclasses.Field[Any]) -> Field:
-    if field.default is not dataclasses.MISSING:
+def _dataclass_field(field: Any, missing: object) -> Field:
+    if field.default is not missing:
         return Field(field.name, _constant(field.default))
-    if field.default_factory is not dataclasses.MISSING:
+    if field.default_factory is not missing:
         return Field(field.name, _calling(field.default_factory))
     # A field that __init__ does not take is made by __post_init__, so old data may lack it.
     return Field(field.name, None if field.init else _constant(None))
@@ -126,8 +125,9 @@ def fields_of(cls: type) -> tuple[Field, ...] | None:
     """The fields of a dataclass, struct, attrs class or named tuple; None for any other class."""
     if issubclass(cls, msgspec.Struct):
         return tuple(_struct_field(field) for field in msgspec.structs.fields(cls))
-    if dataclasses.is_dataclass(cls):
-        return tuple(_dataclass_field(field) for field in dataclasses.fields(cls))
+    dataclasses = sys.modules.get("dataclasses")  # nobody has one who has not imported it
+    if dataclasses is not None and dataclasses.is_dataclass(cls):
+        return tuple(_dataclass_field(field, dataclasses.MISSING) for field in dataclasses.fields(cls))
     if "__attrs_attrs__" in vars(cls):
         return tuple(_attrs_field(attribute) for attribute in vars(cls)["__attrs_attrs__"])
     if is_named_tuple(cls):
@@ -137,7 +137,7 @@ def fields_of(cls: type) -> tuple[Field, ...] | None:
     return None
 
 
-class Form(NamedTuple):
+class Form(msgspec.Struct, frozen=True):
     """How instances of one class are stored under one name."""
 
     name: str
@@ -354,4 +354,4 @@ def _registration(
             "dataclass, struct, attrs class, named tuple, enum or pydantic model. "
             "Pass `encode=` and `decode=`."
         )
-    return form._replace(upcast=upcast)
+    return msgspec.structs.replace(form, upcast=upcast)

@@ -78,9 +78,9 @@ class Walker:
         if name in self._by_name:
             rival = self._by_name[name]
             if rival is not None:
-                self._by_class[rival.cls] = rival._replace(name=f"{rival.cls.__module__}:{name}")
+                self._by_class[rival.cls] = msgspec.structs.replace(rival, name=f"{rival.cls.__module__}:{name}")
             self._by_name[name] = None
-            self._by_class[form.cls] = form._replace(name=full)
+            self._by_class[form.cls] = msgspec.structs.replace(form, name=full)
         else:
             self._by_name[name] = form
             self._by_class[form.cls] = form

@@ -57,7 +57,7 @@ _UNITS = {
     "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60,
     "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "w": 604800, "week": 604800,
 }  # fmt: skip
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*(?:,|and)?\s*", re.IGNORECASE)
+_PART = r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*(?:,|and)?\s*"
 
 
 def seconds_of(duration: Duration, what: str = "a duration") -> float:
@@ -92,9 +92,10 @@ def positive_seconds_of(duration: Duration, what: str) -> float:
 
 
 def _seconds_of_text(text: str, what: str) -> float:
+    pattern = re.compile(_PART, re.IGNORECASE)  # here: most imports of perdure can do without
     position, seconds = 0, 0.0
     while position < len(text):
-        part = _PART.match(text, position)
+        part = pattern.match(text, position)
         unit = part and part[2].lower()
         factor = unit and (_UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
         if not part or not factor:
@@ -264,7 +265,7 @@ async def cancel(run_id: str, reason: str = "", *, name: str = "cancel") -> bool
     return bool(await run.ask_send(target, "cancel", data, None, True, name, caller_site()))
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = r"[\x00-\x1f\x7f]"
 
 
 def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
@@ -274,7 +275,7 @@ def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
         raise BadArgument(f"a run id is text, not {type(run_id).__name__}. {rule}.")
     if not run_id or run_id != run_id.strip() or run_id in {".", ".."}:
         raise BadArgument(f"{run_id!r} cannot be a run id. {rule}.")
-    if _CONTROL.search(run_id):
+    if re.search(_CONTROL, run_id):
         raise BadArgument(f"{run_id!r} holds a control character. {rule}.")
     try:
         size = len(run_id.encode())
