@@ -166,6 +166,7 @@ def _increment(number: int, noted: bool = False) -> Any:
 
 async def seq(job: Job) -> dict[str, Any]:
     system = await System(job).open(workers=1)
+    await system.finish(await system.spawn("count_to", job.warm_steps))
     with Stopwatch() as watch:
         assert await system.finish(await system.spawn("count_to", job.steps)) == job.steps
     return {"count": job.steps, "seconds": watch.seconds}
@@ -173,6 +174,7 @@ async def seq(job: Job) -> dict[str, Any]:
 
 async def many(job: Job) -> dict[str, Any]:
     system = await System(job).open()
+    await system.finish_all([await system.spawn("count_to", job.steps) for _ in range(job.warm_runs)])
     with Stopwatch() as watch:
         tasks = [await system.spawn("count_to", job.steps) for _ in range(job.runs)]
         assert await system.finish_all(tasks) == [job.steps] * job.runs
@@ -181,6 +183,7 @@ async def many(job: Job) -> dict[str, Any]:
 
 async def fanout(job: Job) -> dict[str, Any]:
     system = await System(job).open(workers=1)
+    await system.finish(await system.spawn("fan_out", job.warm_steps))
     with Stopwatch() as watch:
         assert await system.finish(await system.spawn("fan_out", job.steps)) == job.steps * (job.steps + 1) // 2
     return {"count": job.steps, "seconds": watch.seconds}

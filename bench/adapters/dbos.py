@@ -149,6 +149,7 @@ def launch(job: Job) -> None:
 
 def seq(job: Job) -> dict[str, Any]:
     launch(job)
+    count_to(job.warm_steps)
     with Stopwatch() as watch:
         assert count_to(job.steps) == job.steps
     return {"count": job.steps, "seconds": watch.seconds}
@@ -156,6 +157,8 @@ def seq(job: Job) -> dict[str, Any]:
 
 def many(job: Job) -> dict[str, Any]:
     launch(job)
+    for handle in [DBOS.start_workflow(count_to, job.steps) for _ in range(job.warm_runs)]:
+        handle.get_result()
     with Stopwatch() as watch:
         handles = [DBOS.start_workflow(count_to, job.steps) for _ in range(job.runs)]
         assert [handle.get_result() for handle in handles] == [job.steps] * job.runs
@@ -164,6 +167,7 @@ def many(job: Job) -> dict[str, Any]:
 
 async def fanout(job: Job) -> dict[str, Any]:
     launch(job)
+    await fan_out(job.warm_steps)
     with Stopwatch() as watch:
         assert await fan_out(job.steps) == job.steps * (job.steps + 1) // 2
     return {"count": job.steps, "seconds": watch.seconds}

@@ -132,6 +132,7 @@ def run(client: Client, name: str, kind: str, given: Any) -> Any:
 
 def seq(job: Job) -> dict[str, Any]:
     client = opened(job)
+    run(client, "warm", "count_to", ["increment", job.warm_steps])
     with Stopwatch() as watch:
         assert run(client, "seq", "count_to", ["increment", job.steps]) == job.steps
     return {"count": job.steps, "seconds": watch.seconds}
@@ -139,6 +140,10 @@ def seq(job: Job) -> dict[str, Any]:
 
 def many(job: Job) -> dict[str, Any]:
     client = opened(job)
+    for number in range(job.warm_runs):
+        client.start_orchestration(f"warm-{number}", "count_to", ["increment", job.steps])
+    for number in range(job.warm_runs):
+        finish(client, f"warm-{number}")
     with ThreadPoolExecutor(THREADS) as pool, Stopwatch() as watch:
         for number in range(job.runs):
             pool.submit(client.start_orchestration, f"many-{number}", "count_to", ["increment", job.steps])
@@ -149,6 +154,7 @@ def many(job: Job) -> dict[str, Any]:
 
 def fanout(job: Job) -> dict[str, Any]:
     client = opened(job)
+    run(client, "warm", "fan_out", job.warm_steps)
     with Stopwatch() as watch:
         assert run(client, "fanout", "fan_out", job.steps) == job.steps * (job.steps + 1) // 2
     return {"count": job.steps, "seconds": watch.seconds}

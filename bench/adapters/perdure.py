@@ -138,6 +138,7 @@ def _must_survive(job: Job) -> None:
 
 async def seq(job: Job) -> dict[str, Any]:
     async with engine_for(job) as engine:
+        await (await engine.start(count_to(job.warm_steps))).result()
         gc.collect()
         with Stopwatch() as watch:
             assert await (await engine.start(count_to(job.steps))).result() == job.steps
@@ -150,6 +151,7 @@ async def many(job: Job) -> dict[str, Any]:
         async def one() -> None:
             assert await (await engine.start(count_to(job.steps))).result() == job.steps
 
+        await asyncio.gather(*(one() for _ in range(job.warm_runs)))
         gc.collect()
         with Stopwatch() as watch:
             await asyncio.gather(*(one() for _ in range(job.runs)))
@@ -158,6 +160,7 @@ async def many(job: Job) -> dict[str, Any]:
 
 async def fanout(job: Job) -> dict[str, Any]:
     async with engine_for(job) as engine:
+        await (await engine.start(fan_out(job.warm_steps))).result()
         gc.collect()
         with Stopwatch() as watch:
             total = await (await engine.start(fan_out(job.steps))).result()

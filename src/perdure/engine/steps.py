@@ -218,8 +218,14 @@ class StepRunner:
                     continue
                 context = copy_context()
                 context.run(step_context.set, attempt)
+                operation = attempt.operation
+                spec, args = operation.spec, operation.args
                 try:
-                    coroutine = self._coroutine(attempt)
+                    coroutine: Coroutine[Any, Any, Any]
+                    if args is not None and spec.is_bare and self.stand_in is None:
+                        coroutine = spec.function(*args)  # most: the step's own, with nothing around it
+                    else:
+                        coroutine = self._limited(attempt)
                     awaited = context.run(coroutine.send, None)
                 except StopIteration as returned:
                     self._returned(attempt, returned.value)
@@ -269,17 +275,6 @@ class StepRunner:
     def _server_waits(self) -> None:
         if self._queue and not self._server_is_due:
             self._send_for_server()
-
-    def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
-        """The attempt, about to run; for async code without timeouts just the step's own coroutine."""
-        operation = attempt.operation
-        spec, args = operation.spec, operation.args
-        if not spec.is_bare or self.stand_in is not None:
-            return self._limited(attempt)
-        if args is not None:
-            return spec.function(*args)  # type: ignore[no-any-return]
-        args, kwargs = _arguments(operation)
-        return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def _returned(self, attempt: Attempt, value: Any) -> None:
         """The step's code came to its end."""

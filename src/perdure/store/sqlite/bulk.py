@@ -17,7 +17,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from perdure.store.base import PLAIN, Created, Creation, NewRun, Turn
+from perdure.store.base import PLAIN, Created, Creation, NewRun, Status, Turn
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
@@ -30,6 +30,7 @@ BULK_ROWS_MIN: Final = 16
 BULK_BYTES_MAX: Final = 8_192
 
 _encode = msgspec.json.Encoder().encode
+_RUNNING = Status.RUNNING
 
 
 class _Unusual(Exception):
@@ -62,7 +63,7 @@ class Bulk:
                 self._add_turn(turn)
             for new, opening in creations:
                 self._add_run(new, opening)
-        except _Unusual:
+        except (_Unusual, UnicodeDecodeError):
             return False
         return True
 
@@ -84,19 +85,19 @@ class Bulk:
             raise _Unusual
         if turn.waits is not None or turn.returned or turn.dead:
             raise _Unusual
-        key, generation, expected = turn.key, turn.generation, turn.expected_seq
+        key, generation, expected, entries = turn.key, turn.generation, turn.expected_seq, turn.entries
         records = self._records
-        for entry in turn.entries:
-            if entry.effect is not None:
-                raise _Unusual
+        for entry in entries:
             seq, at, kind, location, data, check = entry.row
-            records.append((key, generation, seq, at, kind, location, _text(data), check))
+            if entry.effect is not None or len(data) > BULK_BYTES_MAX:
+                raise _Unusual
+            records.append((key, generation, seq, at, kind, location, data.decode(), check))
         status, frontier = turn.status, turn.frontier
-        rows = self._finished if status.terminal else self._advanced
+        rows = self._advanced if status is _RUNNING or not status.terminal else self._finished
         rows.append(
             (
                 status,
-                expected + len(turn.entries),
+                expected + len(entries),
                 turn.at,
                 turn.wake_at,
                 frontier and _text(frontier),
@@ -142,10 +143,7 @@ def only_opens(turn: Turn) -> bool:
 def _text(data: bytes) -> str:
     if len(data) > BULK_BYTES_MAX:
         raise _Unusual
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise _Unusual from None
+    return data.decode()
 
 
 Request = tuple[Sequence[Turn], Sequence[Creation]]
