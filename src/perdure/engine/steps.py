@@ -39,6 +39,8 @@ logger = logging.getLogger("perdure.steps")
 
 #: Attempts begun in a row before the event loop gets to look at everything else.
 _SERVED_IN_A_ROW = 64
+#: Bursts in a row, each with the turns that follow from it, before it does.
+_BURSTS_IN_A_ROW = 8
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -208,7 +210,7 @@ class StepRunner:
         if task is None:
             raise AssertionError("a coroutine of the event loop runs in a task")
         queue = self._queue
-        served = 0
+        served = bursts = 0
         try:
             while queue:
                 self.is_serving = True
@@ -245,14 +247,16 @@ class StepRunner:
                         self._returned(attempt, value)
                     break
                 served += 1
-                rests = served % _SERVED_IN_A_ROW == 0
+                bursts += not queue
+                rests = served % _SERVED_IN_A_ROW == 0 or bursts == _BURSTS_IN_A_ROW
                 if rests or not queue:
                     self._server_is_due = True  # it is here, for whatever is queued now
                     try:
                         self._end_burst(task)
                     finally:
                         self._server_is_due = False
-                if rests:
+                if rests and queue:
+                    bursts = 0
                     await asyncio.sleep(0)
         finally:
             if self.is_serving:  # left in the middle, or the last one was not wanted any more
