@@ -71,29 +71,28 @@ class ArgumentsCodec:
     def encode_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, tuple[Any, ...] | None]:
         """The same, and the arguments as the function may see them: `args`, if those are what a replay decodes and can
         never change. None: it must see what `decode` makes of the bytes."""
-        if not kwargs:
-            kinds = tuple(map(type, args))
+        if kwargs:
+            return self._within_limit(self._encode_bound(args, kwargs)), None
+        kinds = tuple(map(type, args))
+        try:
+            call = self._direct[kinds]
+        except KeyError:
+            call = self._direct_way(kinds)
+        if call is not None:
             try:
-                call = self._direct[kinds]
-            except KeyError:
-                call = self._direct_way(kinds)
-            if call is not None:
-                try:
-                    data = _encode_json(call(*args))
-                except ValueError:  # a lone surrogate, or more digits than CPython prints
-                    pass
-                else:
-                    if len(data) > limits.VALUE_BYTES_MAX:
-                        raise self._too_large(data)
-                    if float not in kinds or data.find(b"null") < 0:  # else NaN has become null: the long way tags it
-                        return data, args
-        data = self._encode_bound(args, kwargs)
-        if len(data) > limits.VALUE_BYTES_MAX:
-            raise self._too_large(data)
-        return data, args if not kwargs and self._all_scalar(kinds) else None
+                data = _encode_json(call(*args))
+            except ValueError:  # a lone surrogate, or more digits than CPython prints
+                pass
+            else:
+                if float not in kinds or data.find(b"null") < 0:  # else NaN has become null: the long way tags it
+                    return data if len(data) <= limits.VALUE_BYTES_MAX else self._within_limit(data), args
+        data = self._within_limit(self._encode_bound(args, kwargs))
+        return data, args if self._all_scalar(kinds) else None
 
-    def _too_large(self, data: bytes) -> Exception:
-        return too_large(f"the input of {self._what}", len(data))
+    def _within_limit(self, data: bytes) -> bytes:
+        if len(data) > limits.VALUE_BYTES_MAX:
+            raise too_large(f"the input of {self._what}", len(data))
+        return data
 
     def _direct_way(self, kinds: tuple[type, ...]) -> type[msgspec.Struct] | None:
         """If arguments of exactly these types can be stored as they are, with no default to fill in: a class with the
