@@ -15,7 +15,7 @@ _installed = False
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    # Also called for every look at the stack, three times a step: nothing may come before this line.
+    # Also called for every look at the stack, twice a step: nothing may come before this line.
     if event in WATCHED:
         refuse(event, arguments, sys._getframe(1))
 

@@ -1,8 +1,8 @@
 """The worker: pumps resident runs, commits their turns, and lets loose what they asked for once it is durable.
 
 The path of one step's result:
-    step code returns -> `StepRunner` queues the outcome -> `_pump` (a plain callback of the host loop) hands it to
-    the kernel and builds a turn -> `store.commit` -> `_committed` starts what the code asked for.
+    step code returns -> `StepRunner` queues the outcome -> `_pump` (outside of any task of the host) hands it to the
+    kernel and builds a turn -> `store.commit` -> `_committed` starts what the code asked for.
 One turn of a run is in flight at a time; what arrives meanwhile goes into the next one, so a fan-out of a thousand
 steps needs few commits. Turns of all runs that are ready share one commit.
 """

@@ -48,8 +48,7 @@ class LoopOwner(Protocol):
 
 class RunFuture(asyncio.Future[Any]):
     """A future that hashes to a number of its own, given at first use. With an `operation`, cancelling it tells the run
-    that nobody waits for that any more. Made with `RunFuture(loop=loop)`: without an `__init__` here, because one is
-    made for every step."""
+    that nobody waits for that any more. Made with `RunFuture(loop=loop)`. Steps have futures of asyncio's own (0094)."""
 
     __slots__ = ("_number", "operation")
     _number: int
