@@ -220,14 +220,8 @@ class StepRunner:
                     continue
                 context = copy_context()
                 context.run(step_context.set, attempt)
-                operation = attempt.operation
-                spec, args = operation.spec, operation.args
                 try:
-                    coroutine: Coroutine[Any, Any, Any]
-                    if args is not None and spec.is_bare and self.stand_in is None:
-                        coroutine = spec.function(*args)  # most: the step's own, with nothing around it
-                    else:
-                        coroutine = self._limited(attempt)
+                    coroutine = self._coroutine(attempt)
                     awaited = context.run(coroutine.send, None)
                 except StopIteration as returned:
                     self._returned(attempt, returned.value)
@@ -279,6 +273,13 @@ class StepRunner:
     def _server_waits(self) -> None:
         if self._queue and not self._server_is_due:
             self._send_for_server()
+
+    def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
+        """The attempt, about to run: the step's own coroutine, if nothing has to be around it."""
+        spec, args = attempt.operation.spec, attempt.operation.args
+        if args is not None and spec.is_bare and self.stand_in is None:
+            return spec.function(*args)  # type: ignore[no-any-return]
+        return self._limited(attempt)
 
     def _returned(self, attempt: Attempt, value: Any) -> None:
         """The step's code came to its end."""
