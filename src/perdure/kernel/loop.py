@@ -48,7 +48,7 @@ class LoopOwner(Protocol):
 
 class RunFuture(asyncio.Future[Any]):
     """A future that hashes to a number of its own, given at first use. With an `operation`, cancelling it tells the run
-    that nobody waits for that any more. Made with `RunFuture(loop=loop)`. Steps have futures of asyncio's own (0094)."""
+    that nobody waits for that any more. Made with `RunFuture(loop=loop)`. Those of steps are asyncio's own (0094)."""
 
     __slots__ = ("_number", "operation")
     _number: int
