@@ -367,16 +367,13 @@ def _decoder(kind: str) -> Callable[[bytes], Body] | None:
     return decode
 
 
-def _checksum(seq: int, at: int, kind: str, location: str, data: bytes) -> int:
-    return crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
-
-
 def to_row(record: Record) -> Row:
     """Encode a record for a store."""
     seq, at, location, body = record.seq, record.at, record.location, record.body
     data = _encode(body)
     kind = "step_done" if type(body) is StepDone else body.kind  # most are, and a constant is found faster
-    check = crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))  # `_checksum`, for every record
+    # Here and in `from_row`, not in a function of its own: every record of every run and replay comes by.
+    check = crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
     return _new_row(Row, (seq, at, kind, location, data, check))
 
 
@@ -392,7 +389,7 @@ def from_row(row: Row) -> Record:
             f"record {seq} is of the kind {kind!r}, which this release does not know. "
             "It was probably written by a newer perdure: upgrade this worker, then resume the run."
         )
-    if _checksum(seq, at, kind, location, data) != check:
+    if crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF)) != check:
         raise CorruptRecord(
             f"record {seq} ({kind} at {location!r}) does not match its checksum: the stored bytes changed. "
             "Restore the store from a backup."

@@ -198,7 +198,7 @@ class Run:
             step = self.pending.take_step(location)
             if step is None:
                 raise record_mismatch(self.id, record, self._unexplained())
-            if self.replaying:
+            if self.replaying and body.digest != crc32(step.data):
                 self._check_arguments(step, body.digest)
             spec, future = step.spec, step.future
             step.future = None  # see `Operation.take_future`
