@@ -15,6 +15,7 @@ from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
+from perdure.kernel.digests import blake
 from perdure.kernel.loop import set_step_code, single_operation_codes
 from perdure.kernel.run import Run
 from perdure.kernel.saga import current_saga
@@ -213,9 +214,7 @@ class StepContext:
     def idempotency_key(self) -> str:
         """The same for every attempt of this operation, also after a crash, and different for every other operation.
         Give it to services that deduplicate."""
-        from hashlib import blake2b  # here: it loads OpenSSL, which most imports of perdure can do without
-
-        return blake2b(f"{self.run_id}\0{self._origin}\0{self.location}".encode(), digest_size=16).hexdigest()
+        return blake(f"{self.run_id}\0{self._origin}\0{self.location}".encode(), size=16).hex()
 
     @property
     def origin(self) -> str:

@@ -10,6 +10,8 @@ import random
 import uuid
 from typing import Any
 
+from perdure.kernel.digests import blake
+
 
 class Draws(random.Random):
     """A `random.Random` whose bits come from a seed and a counter; every method of `Random` works on it."""
@@ -26,11 +28,9 @@ class Draws(random.Random):
             return 0
         size = (k + 7) // 8
         data = b""
-        from hashlib import blake2b  # here: it loads OpenSSL, which most imports of perdure can do without
-
         while len(data) < size:
             self._counter += 1
-            data += blake2b(self._counter.to_bytes(8, "big"), key=self._key).digest()
+            data += blake(self._counter.to_bytes(8, "big"), key=self._key)
         return int.from_bytes(data[:size], "big") >> (size * 8 - k)
 
     def random(self) -> float:

@@ -23,6 +23,7 @@ import msgspec
 
 from perdure.errors import BadArgument, NoNextState
 from perdure.kernel.codec import ValueCodec
+from perdure.kernel.digests import blake
 from perdure.kernel.draws import Draws
 from perdure.kernel.journal import LoopState, Record
 from perdure.kernel.loop import RunFuture, RunTask
@@ -68,9 +69,7 @@ class Iteration:
     @property
     def draws(self) -> Draws:
         if self._draws is None:
-            from hashlib import blake2b  # here: it loads OpenSSL, which most imports of perdure can do without
-
-            self._draws = Draws(self._seed, blake2b(self.path.encode(), digest_size=12).hexdigest())
+            self._draws = Draws(self._seed, blake(self.path.encode(), size=12).hex())
         return self._draws
 
     def add_task(self, task: RunTask) -> None:
