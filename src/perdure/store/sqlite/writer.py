@@ -239,21 +239,23 @@ class Writer(Lane):
         try:
             if os.path.getsize(self._path + "-wal") >= CHECKPOINT_PAGES * _FRAME_BYTES:
                 return
+        except OSError:
+            return
+        try:
             session.connection.set_busy_timeout(0)
             session.execute(SQL["small_cache"])
             session.execute(_BEGIN)
             session.execute(SQL["add_scratch_table"])
             session.execute(SQL["fill_scratch_table"], ((CHECKPOINT_PAGES + ROOM_EXTRA_PAGES) * _PAGE_BYTES,))
-        except apsw.BusyError:
-            return  # another process is writing: there will be another look
-        except (apsw.Error, OSError) as error:
-            self._wants_room = False
+            session.execute(_ROLLBACK)
+        except apsw.Error as error:
+            # If another process was writing, there will be another look.
+            self._wants_room = isinstance(error, apsw.BusyError)
             log.debug("the WAL of %s grows as it is used: %s", self._path, error)
-        finally:
-            if session.connection.in_transaction:
-                session.execute(_ROLLBACK)
-            session.execute(SQL["usual_cache"])
+            self._recover(error)
+        if self.session is session:  # not if that had to give the connection up
             session.connection.set_busy_timeout(int(SQLITE_BUSY_SECONDS * 1000))
+            session.execute(SQL["usual_cache"])
 
     def _pages_to_copy(self, session: Session) -> int:
         try:
