@@ -280,7 +280,8 @@ class TurnBuilder:
                 return matched[:3]
         if outcome is not None and outcome.at <= best_at:
             del outcomes[0]
-            self._note_hook(resident, outcome)
+            if outcome.operation.spec.on_retry is not None:
+                self._note_hook(resident, outcome)
             return outcome.operation.location, outcome.body, ()
         if timer is not None:
             return timer.location, journal.TimerFired(timer.site), ()
@@ -307,8 +308,8 @@ class TurnBuilder:
         del outcomes[:taken]
 
     def _note_hook(self, resident: Resident, outcome: StepOutcome) -> None:
-        if outcome.operation.spec.on_retry is not None:
-            resident.hooks = (*resident.hooks, outcome)
+        """The step's `on_retry` is to hear of it when it is durable."""
+        resident.hooks = (*resident.hooks, outcome)
 
     def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, Sequence[InboxItem]]:
         run = resident.run

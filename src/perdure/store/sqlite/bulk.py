@@ -17,7 +17,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from perdure.store.base import PLAIN, Created, Creation, NewRun, Status, Turn
+from perdure.store.base import PLAIN, Created, Creation, NewRun, Turn
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
@@ -30,7 +30,6 @@ BULK_ROWS_MIN: Final = 16
 BULK_BYTES_MAX: Final = 8_192
 
 _encode = msgspec.json.Encoder().encode
-_RUNNING = Status.RUNNING
 
 
 class _Unusual(Exception):
@@ -93,7 +92,7 @@ class Bulk:
                 raise _Unusual
             records.append((key, generation, seq, at, kind, location, data.decode(), check))
         status, frontier = turn.status, turn.frontier
-        rows = self._advanced if status is _RUNNING or not status.terminal else self._finished
+        rows = self._finished if status.terminal else self._advanced
         rows.append(
             (
                 status,
