@@ -5,6 +5,9 @@ The path of one step's result:
     kernel and builds a turn -> `store.commit` -> `_committed` starts what the code asked for.
 One turn of a run is in flight at a time; what arrives meanwhile goes into the next one, so a fan-out of a thousand
 steps needs few commits. Turns of all runs that are ready share one commit.
+
+Over 600 lines, and still one thing: each way into memory, through a commit and out of it again, which hold only together.
+What they consist of (turns, attempts, deadlines, who is in memory, what to ask of the sweep) has modules of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.engine.clock import Timekeeper
 from perdure.engine.coordinator import Coordinator
+from perdure.engine.errands import Errands
 from perdure.engine.linting import Linter
 from perdure.engine.outages import Outages
 from perdure.engine.resident import Inbox, Resident, as_judged
@@ -88,35 +92,6 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     new: NewRun
     turn: Turn
     answer: asyncio.Future[Stored]
-
-
-class Errands:
-    """Requests of a worker to its sweep, which alone reads runs from the store: loading and reading news in turns is
-    what makes sure that no item falls between the two."""
-
-    def __init__(self) -> None:
-        self.wake = asyncio.Event()
-        #: Whether a published event may not have reached everybody yet.
-        self.spread = False
-        #: Runs stored as this worker's that may not be in its memory.
-        self.adopt: set[str] = set()
-        #: Runs whose inbox may have been told of before they were in memory.
-        self.reread: set[RunKey] = set()
-
-    def claim(self) -> None:
-        self.wake.set()
-
-    def spread_published(self) -> None:
-        self.spread = True
-        self.wake.set()
-
-    def adopt_run(self, run_id: str) -> None:
-        self.adopt.add(run_id)
-        self.wake.set()
-
-    def reread_inbox(self, key: RunKey) -> None:
-        self.reread.add(key)
-        self.wake.set()
 
 
 class Worker:
