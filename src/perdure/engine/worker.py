@@ -6,7 +6,7 @@ The path of one step's result:
 One turn of a run is in flight at a time; what arrives meanwhile goes into the next one, so a fan-out of a thousand
 steps needs few commits. Turns of all runs that are ready share one commit.
 
-Over 600 lines, and still one thing: each way into memory, through a commit and out of it again, which hold only together.
+Over 600 lines, and still one thing: the ways into memory, through a commit and out again, which hold only together.
 What they consist of (turns, attempts, deadlines, who is in memory, what to ask of the sweep) has modules of its own.
 """
 
