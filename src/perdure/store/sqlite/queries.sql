@@ -62,7 +62,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         custom_status = coalesce(CAST(turn.value ->> 5 AS BLOB), custom_status),
         state = coalesce(CAST(turn.value ->> 6 AS BLOB), state),
         recoveries = iif(turn.value ->> 1 > next_seq, 0, recoveries), reason = NULL
-    FROM json_each(NEW.advanced) AS turn
+    FROM jsonb_each(NEW.advanced) AS turn
     WHERE runs.key = turn.value ->> 7 AND epoch = turn.value ->> 8 AND generation = turn.value ->> 9
         AND next_seq = turn.value ->> 10 AND status IN ('pending', 'running', 'waiting');
     SELECT RAISE(ABORT, 'a turn does not fit') WHERE changes() <> NEW.advanced_count;
@@ -70,7 +70,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         finished_at = turn.value ->> 2, wake_at = NULL, owner = NULL, frontier = CAST(turn.value ->> 4 AS BLOB),
         custom_status = coalesce(CAST(turn.value ->> 5 AS BLOB), custom_status),
         state = coalesce(CAST(turn.value ->> 6 AS BLOB), state), recoveries = 0, reason = NULL
-    FROM json_each(NEW.finished) AS turn
+    FROM jsonb_each(NEW.finished) AS turn
     WHERE runs.key = turn.value ->> 7 AND epoch = turn.value ->> 8 AND generation = turn.value ->> 9
         AND next_seq = turn.value ->> 10 AND status IN ('pending', 'running', 'waiting')
         AND last_item = 0 AND watched = 0; -- otherwise more is to be done than this
@@ -78,17 +78,17 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, CAST(value ->> 6 AS BLOB),
         value ->> 7
-    FROM json_each(NEW.records);
+    FROM jsonb_each(NEW.records);
     INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, next_seq, created_at,
         updated_at, recoveries, input_digest, cancel_requested, wake_at, frontier, custom_status, state)
     SELECT value ->> 0, 1, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, 0, 2, value ->> 6,
         value ->> 6, 0, unhex(value ->> 7), 0, value ->> 8, CAST(value ->> 9 AS BLOB), CAST(value ->> 10 AS BLOB),
         CAST(value ->> 11 AS BLOB)
-    FROM json_each(NEW.runs) ORDER BY json_each.key;
+    FROM jsonb_each(NEW.runs) ORDER BY jsonb_each.key;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
-    SELECT (SELECT key FROM runs WHERE id = NEW.runs ->> '$[0][0]') + json_each.key, 1, value ->> 0, value ->> 1,
+    SELECT (SELECT key FROM runs WHERE id = NEW.runs ->> '$[0][0]') + jsonb_each.key, 1, value ->> 0, value ->> 1,
         value ->> 2, value ->> 3, CAST(value ->> 4 AS BLOB), value ->> 5
-    FROM json_each(NEW.first_records);
+    FROM jsonb_each(NEW.first_records);
 END;
 
 -- name: bulk
@@ -464,7 +464,7 @@ UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
 WHERE key IN (
     SELECT key FROM runs
     WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND ready_at <= ?2 AND (recoveries > 0) = ?4
-        AND workflow || char(10) || version NOT IN (SELECT value FROM json_each(?5))
+        AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?5))
     ORDER BY ready_at, key LIMIT ?3
 )
 RETURNING *;
@@ -553,7 +553,7 @@ WHERE key < ?1 AND (?2 IS NULL OR workflow = ?2) ORDER BY key DESC LIMIT ?3;
 -- name: list_open
 -- A page of open runs. ?2 is a JSON list of statuses.
 SELECT * FROM runs
-WHERE finished_at IS NULL AND key < ?1 AND status IN (SELECT value FROM json_each(?2))
+WHERE finished_at IS NULL AND key < ?1 AND status IN (SELECT value FROM jsonb_each(?2))
     AND (?3 IS NULL OR workflow = ?3) ORDER BY key DESC LIMIT ?4;
 
 -- name: list_ended
@@ -567,7 +567,7 @@ WHERE finished_at IS NOT NULL AND status = ?2 AND key < ?1
 -- The plus signs keep SQLite from walking through all runs by key instead of through the few ids.
 SELECT * FROM runs
 WHERE id >= ?2 AND id < ?3 AND +key < ?1 AND (?4 IS NULL OR workflow = ?4)
-    AND (?5 = '[]' OR status IN (SELECT value FROM json_each(?5))) AND (?6 IS NULL OR parent_key = ?6)
+    AND (?5 = '[]' OR status IN (SELECT value FROM jsonb_each(?5))) AND (?6 IS NULL OR parent_key = ?6)
     AND (?8 IS NULL OR finished_at < ?8)
 ORDER BY +key DESC LIMIT ?7;
 
@@ -575,7 +575,7 @@ ORDER BY +key DESC LIMIT ?7;
 -- A page of the children of one run.
 SELECT * FROM runs
 WHERE parent_key = ?2 AND key < ?1 AND (?3 IS NULL OR workflow = ?3)
-    AND (?4 = '[]' OR status IN (SELECT value FROM json_each(?4))) AND (?6 IS NULL OR finished_at < ?6)
+    AND (?4 = '[]' OR status IN (SELECT value FROM jsonb_each(?4))) AND (?6 IS NULL OR finished_at < ?6)
 ORDER BY key DESC LIMIT ?5;
 
 -- name: count_open
