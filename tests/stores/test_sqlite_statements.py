@@ -6,14 +6,20 @@ import re
 from pathlib import Path
 
 import apsw
+import apsw.ext
 import pytest
 
-from perdure.store.sqlite import queries
+from perdure.store.sqlite import changes, queries
 from perdure.store.sqlite.migrate import MIGRATIONS
+from perdure.store.sqlite.session import Session
 
 FOLDER = Path(queries.__file__).parent
 EXPECTED = {
-    "claim_runs": "runs_claimable",
+    "claim_runs": "runs_due",
+    "claim_suspects": "runs_suspect",
+    "release_runs": "SEARCH runs USING INTEGER PRIMARY KEY",
+    "let_go": "SEARCH runs USING INTEGER PRIMARY KEY",
+    "runs_by_keys": "SEARCH runs USING INTEGER PRIMARY KEY",
     "free_runs": "runs_owned",
     "runs_held": "runs_owned",
     "ended_under_owner": "runs_ended_under_owner",
@@ -73,3 +79,45 @@ def test_frequent_statements_use_their_index(connection: apsw.Connection, name: 
     count = max([int(number) for number in re.findall(r"\?(\d+)", sql)] or [sql.count("?")])
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * count).fetchall()
     assert any(index in str(step[3]) for step in plan), plan
+
+
+def _due(connection: apsw.Connection, count: int, recoveries: int) -> None:
+    """Runs that anybody may claim."""
+    connection.execute(
+        "INSERT INTO runs (id, generation, workflow, version, status, epoch, ready_at, next_seq, created_at,"
+        " updated_at, recoveries, input_digest, cancel_requested)"
+        " SELECT format('%d-%d', ?2, value), 1, 'w', '1', 'waiting', 1, 5, 2, 0, 0, ?2, x'00', 0"
+        " FROM generate_series(1, ?1)",
+        (count, recoveries),
+    )
+
+
+def _work_of_a_claim(connection: apsw.Connection) -> tuple[int, int]:
+    """How many runs a claim of up to ten, suspects among them, got; and how much SQLite did for it."""
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    connection.set_progress_handler(count, 10)
+    claimed = changes.claim(Session(connection), "me", 5, 10, 1, ())
+    connection.set_progress_handler(None)
+    return len(claimed), steps
+
+
+@pytest.mark.parametrize(("others", "suspects"), [(3_000, 0), (5, 3_000), (3_000, 3_000)])
+def test_a_claim_looks_at_no_more_than_it_takes(connection: apsw.Connection, others: int, suspects: int) -> None:
+    """Rule 18: a hundred thousand timers due at once, or a worker that died with thousands, do not slow each claim."""
+    apsw.ext.make_virtual_module(connection, "generate_series", apsw.ext.generate_series_sqlite)
+    _due(connection, 10, recoveries=0)
+    _due(connection, 1, recoveries=1)
+    claimed, work = _work_of_a_claim(connection)
+    assert claimed == 11
+    connection.execute("DELETE FROM runs")
+    _due(connection, others, recoveries=0)
+    _due(connection, suspects, recoveries=1)
+    claimed, crowded = _work_of_a_claim(connection)
+    assert claimed == min(others, 10) + bool(suspects)
+    assert crowded <= work * 2

@@ -140,19 +140,18 @@ def claim(
     session: Session, worker_id: str, at: int, limit: int, suspects_max: int, unknown: Sequence[tuple[str, str]]
 ) -> Sequence[RunRow]:
     names = msgspec.json.encode([f"{workflow}\n{version}" for workflow, version in unknown]).decode()
-    claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, 0, names))
+    claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, names))
     if suspects_max:
-        claimed += session.rows(SQL["claim_runs"], (worker_id, at, suspects_max, 1, names))
+        claimed += session.rows(SQL["claim_suspects"], (worker_id, at, suspects_max, names))
     claimed.sort(key=lambda values: (values[READY_AT], values[0]))  # RETURNING promises no order
     return [run_row(values) for values in claimed]
 
 
 def release(session: Session, worker_id: str, releases: Sequence[Release]) -> None:
-    session.executemany(
-        SQL["release_run"],
-        [(each.reason, each.seen_item, each.ready_at, each.key, worker_id, each.epoch) for each in releases],
-    )
-    session.executemany(SQL["let_go"], [(each.key, worker_id) for each in releases])
+    rows = [(each.key, each.epoch, each.seen_item, each.ready_at, each.reason) for each in releases]
+    released = (worker_id, msgspec.json.encode(rows).decode())
+    session.execute(SQL["release_runs"], released)
+    session.execute(SQL["let_go"], released)
 
 
 def park(session: Session, key: RunKey, epoch: int, reason: str, at: int) -> bool:

@@ -457,14 +457,25 @@ DELETE FROM inbox_keys WHERE run_key = ?;
 -- == workers ============================================================================================
 
 -- name: claim_runs
--- Take the runs that are due, oldest first: suspects (recoveries > 0) or the others. One statement: two claimers
--- cannot get the same run.
+-- Take the runs that are due, oldest first. One statement: two claimers cannot get the same run.
 UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
     status = iif(status = 'pending', 'running', status)
 WHERE key IN (
     SELECT key FROM runs
-    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND ready_at <= ?2 AND (recoveries > 0) = ?4
-        AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?5))
+    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0 AND ready_at <= ?2
+        AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
+    ORDER BY ready_at, key LIMIT ?3
+)
+RETURNING *;
+
+-- name: claim_suspects
+-- The same for runs whose worker died with them.
+UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
+    status = iif(status = 'pending', 'running', status)
+WHERE key IN (
+    SELECT key FROM runs
+    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND ready_at <= ?2
+        AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
     ORDER BY ready_at, key LIMIT ?3
 )
 RETURNING *;
@@ -472,18 +483,29 @@ RETURNING *;
 -- name: is_anything_due
 -- Whether a claim could find something.
 SELECT 1 FROM runs
-WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND ready_at <= ? LIMIT 1;
+WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0 AND ready_at <= ?1
+UNION ALL
+SELECT 1 FROM runs
+WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND ready_at <= ?1 LIMIT 1;
 
--- name: release_run
--- Give a run back until `ready_at`, or at once if an item came that the worker has not seen. One statement, so
--- that nothing can arrive between the look and the release.
-UPDATE runs SET owner = NULL, recoveries = 0, reason = ?, status = iif(status = 'running', 'pending', status),
-    ready_at = iif(EXISTS (SELECT 1 FROM inbox WHERE run_key = runs.key AND id > ?), 0, ?)
-WHERE key = ? AND owner = ? AND epoch = ? AND status IN ('pending', 'running', 'waiting');
+-- name: release_runs
+-- Give runs back until `ready_at`, or at once if an item came that the worker has not seen. One statement, so that
+-- nothing can arrive between the look and the release; for all of them, so that the writer needs the interpreter only
+-- once; and by key, never by way of everything that the worker owns (hence the `+`). ?2 is a JSON list of
+-- `[key, epoch, seen_item, ready_at, reason]`.
+UPDATE runs SET owner = NULL, recoveries = 0, reason = released.value ->> 4,
+    status = iif(status = 'running', 'pending', status),
+    ready_at = iif(EXISTS (SELECT 1 FROM inbox WHERE run_key = runs.key AND id > released.value ->> 2), 0,
+        released.value ->> 3)
+FROM jsonb_each(?2) AS released
+WHERE runs.key = released.value ->> 0 AND +owner = ?1 AND epoch = released.value ->> 1
+    AND status IN ('pending', 'running', 'waiting');
 
 -- name: let_go
--- The owner has seen that somebody terminated or paused its run.
-UPDATE runs SET owner = NULL WHERE key = ? AND owner = ? AND status NOT IN ('pending', 'running', 'waiting');
+-- The owner has seen that somebody terminated or paused its runs; the same list.
+UPDATE runs SET owner = NULL
+WHERE key IN (SELECT value ->> 0 FROM jsonb_each(?2)) AND +owner = ?1
+    AND status NOT IN ('pending', 'running', 'waiting');
 
 -- name: free_runs
 -- A worker is gone: what only waited goes on waiting, the rest is due at once. The first parameter is 0 for a worker that
@@ -535,6 +557,10 @@ SELECT * FROM runs WHERE id = ?;
 -- name: run_by_key
 -- One run.
 SELECT * FROM runs WHERE key = ?;
+
+-- name: runs_by_keys
+-- The runs of a JSON list of keys, in its order.
+SELECT runs.* FROM jsonb_each(?) AS wanted CROSS JOIN runs ON runs.key = wanted.value ORDER BY wanted.key;
 
 -- name: records
 -- A part of a journal.

@@ -53,15 +53,14 @@ def get(session: Session, run_id: str) -> RunRow | None:
 
 def load(session: Session, keys: Sequence[RunKey]) -> Sequence[Loaded]:
     # One snapshot: a run row with the journal of a moment later would replay into a divergence.
-    return _snapshot(session, lambda: [loaded for key in keys if (loaded := _load(session, key)) is not None])
+    wanted = msgspec.json.encode(keys).decode()
+    return _snapshot(session, lambda: [_load(session, found) for found in session.rows(SQL["runs_by_keys"], (wanted,))])
 
 
-def _load(session: Session, key: RunKey) -> Loaded | None:
-    found = session.row(SQL["run_by_key"], (key,))
-    if found is None:
-        return None
+def _load(session: Session, found: Values) -> Loaded:
     run = run_row(found)
-    return Loaded(run=run, rows=journal(session, key, run.generation), inbox=inbox(session, key, _EVERYTHING))
+    received = inbox(session, run.key, _EVERYTHING) if run.last_item else ()  # most never had an item
+    return Loaded(run=run, rows=journal(session, run.key, run.generation), inbox=received)
 
 
 def journal(

@@ -85,6 +85,9 @@ def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | Non
     """Open an existing file, through SQLite's own VFS or one that was registered under a name."""
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     connection.set_busy_timeout(int(busy_seconds * 1000))
+    # One plan for a statement, whatever its parameters are: SQLite would plan those with ORDER BY or LIMIT anew for
+    # each, which costs more than most of them do (docs/decisions/0095-sqlite-plans-a-statement-once.md).
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return Session(connection)
 
 
