@@ -17,8 +17,10 @@ class Errands:
         self.spread = False
         #: Runs stored as this worker's that may not be in its memory.
         self.adopt: set[str] = set()
-        #: Runs whose inbox may have been told of before they were in memory.
+        #: Runs that were told of an item while one before it is missing.
         self.reread: set[RunKey] = set()
+        #: Where news have to be read from once more: what was told since then may be for runs that were not in memory.
+        self.missed_since: int | None = None
 
     def claim(self) -> None:
         self.wake.set()
@@ -29,6 +31,10 @@ class Errands:
 
     def adopt_run(self, run_id: str) -> None:
         self.adopt.add(run_id)
+        self.wake.set()
+
+    def reread_news(self, since: int) -> None:
+        self.missed_since = since if self.missed_since is None else min(since, self.missed_since)
         self.wake.set()
 
     def reread_inbox(self, key: RunKey) -> None:

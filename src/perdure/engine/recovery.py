@@ -97,7 +97,13 @@ class Recovery:
             await self._admit_all(await self._store.load(strays))
 
     async def _read_news(self) -> None:
-        news = await self._store.news(self._worker.id, self._worker.cursor)
+        since, self._errands.missed_since = self._errands.missed_since, None
+        try:
+            news = await self._store.news(self._worker.id, self._worker.cursor if since is None else since)
+        except BaseException:
+            if since is not None:
+                self._errands.reread_news(since)
+            raise
         self._worker.cursor = news.cursor
         for delivery in news.items:
             self._worker.deliver(delivery)

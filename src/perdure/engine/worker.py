@@ -247,7 +247,7 @@ class Worker:
         """A run that was just created enters memory. News read since `cursor` could not reach it yet."""
         self.coordinator.register(resident)
         if self.cursor != cursor:
-            self.errands.reread_inbox(resident.key)
+            self.errands.reread_news(cursor)
 
     def _new_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
         self._linter.read_quietly(spec.name, spec.version)

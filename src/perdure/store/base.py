@@ -632,7 +632,9 @@ class Store(Protocol):
         ...
 
     async def news(self, worker_id: str, cursor: int) -> News:
-        """Items that arrived for this worker's runs after `cursor` (0 = from now on: only returns a cursor)."""
+        """Items that arrived for this worker's runs after `cursor` (0 = from now on: only returns a cursor).
+
+        Cursors grow, and news may be read again from an earlier one."""
         ...
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from perdure.store.base import TERMINAL, Delivery, InboxItem, ItemKind, NewItem, RunKey
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import policy_text
+from perdure.store.sqlite.rows import inbox_item, policy_text
 from perdure.store.sqlite.session import Session
 
 _BY_ID, _BY_KEY, _CHILDREN = SQL["receiver_by_id"], SQL["receiver_by_key"], SQL["open_children"]
@@ -38,6 +38,11 @@ def find_receiver_by_key(session: Session, key: RunKey) -> Receiver | None:
 
 def find_open_children(session: Session, key: RunKey) -> list[Receiver]:
     return [Receiver._make(found) for found in session.rows(_CHILDREN, (key,))]
+
+
+def whole_inbox(session: Session, key: RunKey) -> list[InboxItem]:
+    """Everything that a run has not read, in the order of arrival."""
+    return [inbox_item(values) for values in sorted(session.rows(SQL["whole_inbox"], (key,)))]  # ids come first
 
 
 def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int = 0) -> Delivery | str:

@@ -18,12 +18,10 @@ from perdure.store.base import (
     Watch,
 )
 from perdure.store.sqlite.events import look_again, publish, return_held
-from perdure.store.sqlite.inbox import Receiver, find_receiver, find_receiver_by_key, offer, put
+from perdure.store.sqlite.inbox import Receiver, find_receiver, find_receiver_by_key, offer, put, whole_inbox
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import dead_letter, inbox_item, policy_text, records, run_row
 from perdure.store.sqlite.session import Session
-
-_EVERYTHING = -1
 
 
 def bury(session: Session, key: RunKey, dead: Sequence[DeadItem], at: int) -> set[str]:
@@ -49,8 +47,8 @@ def end(session: Session, key: RunKey, last: Row, at: int, pending_max: int) -> 
     run = find_receiver_by_key(session, key)
     if run is None:
         raise AssertionError(f"run {key} ended but does not exist")
-    deliveries = return_held(session, key, at)
-    left = [inbox_item(values) for values in session.rows(SQL["items"], (key, _EVERYTHING))]
+    left = whole_inbox(session, key)
+    deliveries = return_held(session, key, at) if left else []
     session.execute(SQL["end_waits"] if run.status == Status.FAILED else SQL["forget_waits"], (key,))
     session.execute(SQL["forget_all_refusals"], (key,))
     if left:
@@ -58,11 +56,13 @@ def end(session: Session, key: RunKey, last: Row, at: int, pending_max: int) -> 
     for item in left:
         if item.kind is ItemKind.EVENT and not item.publication:
             deliveries += _undelivered(session, key, item, at, pending_max)
-    for watcher, generation, location in session.rows(SQL["watchers"], (key,)):
+    watchers = session.rows(SQL["watchers"], (key,))
+    for watcher, generation, location in watchers:
         told = find_receiver_by_key(session, watcher)
         if told is not None and told.status not in TERMINAL:
             deliveries.append(put(session, told, items.end_item(last, run.id, generation, location, at)))
-    session.execute(SQL["forget_watches"], (key,))
+    if watchers:
+        session.execute(SQL["forget_watches"], (key,))
     return deliveries
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.limits import NEVER
 from perdure.store import items, refusals
 from perdure.store.base import (
     CLAIMABLE,
@@ -18,9 +17,9 @@ from perdure.store.base import (
     restored_status,
 )
 from perdure.store.sqlite import events, letters
-from perdure.store.sqlite.inbox import Receiver, find_receiver_by_key, offer, put
+from perdure.store.sqlite.inbox import Receiver, find_receiver_by_key, offer, put, whole_inbox
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import inbox_item, run_row
+from perdure.store.sqlite.rows import run_row
 from perdure.store.sqlite.session import Session
 
 #: What goes with a run that is deleted.
@@ -61,8 +60,7 @@ def reopen(session: Session, reopen: Reopen) -> bool:
         return False
     session.execute(SQL["add_record"], (run.key, run.generation, *record))
     if reopen.parent_seq is not None and run.parent is not None:
-        inbox = [inbox_item(values) for values in session.rows(SQL["items"], (run.parent.key, NEVER))]
-        told = items.notices_of(run.id, run.parent, inbox)
+        told = items.notices_of(run.id, run.parent, whole_inbox(session, run.parent.key))
         session.executemany(SQL["take_item"], [(item.id, run.parent.key) for item in told])
     session.execute(SQL["drop_pause_items"], (run.key,))
     letters.give_back(session, run.key, run.finished_at)

@@ -13,13 +13,16 @@ UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, wake_at = ?4, front
 WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN ('pending', 'running', 'waiting');
 
 -- name: finish_run
--- The last turn: terminal, nobody's, nothing to wake for. Says whether something ever came for it, or somebody wants to
--- hear of its end: without either, nothing else is left to do.
+-- The last turn: terminal, nobody's, nothing to wake for.
 UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, finished_at = ?3, wake_at = NULL, owner = NULL,
     frontier = ?4, custom_status = coalesce(?5, custom_status), state = coalesce(?6, state), recoveries = 0,
     reason = NULL
-WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN ('pending', 'running', 'waiting')
-RETURNING last_item OR watched;
+WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN ('pending', 'running', 'waiting');
+
+-- name: leaves_something
+-- Whether something ever came for a run that has just ended, or somebody wants to hear of its end: without either,
+-- nothing else is left to do. Not a RETURNING of the above: SQLite makes a table in memory for that, each time.
+SELECT last_item OR watched FROM runs WHERE key = ?;
 
 -- name: continue_run
 -- `continue_as`: the next generation under the same id, owner and epoch.
@@ -567,8 +570,12 @@ SELECT runs.* FROM jsonb_each(?) AS wanted CROSS JOIN runs ON runs.key = wanted.
 SELECT seq, at, kind, location, data, "check" FROM journal
 WHERE run_key = ? AND generation = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: whole_inbox
+-- Everything unread, in no order: SQLite would make a table in memory to sort it, each time and mostly for nothing.
+SELECT * FROM inbox WHERE run_key = ?;
+
 -- name: items
--- An inbox, in the order of arrival.
+-- The first items of an inbox, in the order of arrival.
 SELECT * FROM inbox WHERE run_key = ? ORDER BY id LIMIT ?;
 
 -- name: list_all

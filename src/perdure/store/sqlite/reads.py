@@ -23,6 +23,7 @@ from perdure.store.base import (
     Status,
     WorkerInfo,
 )
+from perdure.store.sqlite.inbox import whole_inbox
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import Values, dead_letter, inbox_item, read_policy, records, run_row, worker_info
 from perdure.store.sqlite.session import Session
@@ -59,7 +60,7 @@ def load(session: Session, keys: Sequence[RunKey]) -> Sequence[Loaded]:
 
 def _load(session: Session, found: Values) -> Loaded:
     run = run_row(found)
-    received = inbox(session, run.key, _EVERYTHING) if run.last_item else ()  # most never had an item
+    received = whole_inbox(session, run.key) if run.last_item else ()  # most never had an item
     return Loaded(run=run, rows=journal(session, run.key, run.generation), inbox=received)
 
 

@@ -38,6 +38,7 @@ from perdure.store.sqlite.rows import records, run_row
 from perdure.store.sqlite.session import Session
 
 _ADVANCE, _FINISH, _CONTINUE = SQL["advance_run"], SQL["finish_run"], SQL["continue_run"]
+_LEAVES_SOMETHING = SQL["leaves_something"]
 _ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item"]
 _POSITION, _ADD_RUN, _RUN_BY_ID = SQL["position_of_run"], SQL["add_run"], SQL["run_by_id"]
 _PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
@@ -102,8 +103,10 @@ def _update_run(session: Session, key: RunKey, turn: Turn) -> int:
         session.execute(_CONTINUE, (*named, turn.frontier, turn.custom_status, turn.state, *fence))
     elif status.terminal:
         shown = (turn.frontier, turn.custom_status, turn.state)
-        left = session.row(_FINISH, (status, next_seq, turn.at, *shown, *fence))
-        return 0 if left is None else _WITH_REMAINS if left[0] else _MOVED
+        session.execute(_FINISH, (status, next_seq, turn.at, *shown, *fence))
+        if session.changes() == 1:
+            return _WITH_REMAINS if session.value(_LEAVES_SOMETHING, (key,)) else _MOVED
+        return 0
     else:
         shown = (turn.frontier, turn.custom_status, turn.state)
         session.execute(_ADVANCE, (status, next_seq, turn.at, turn.wake_at, *shown, *fence))
