@@ -182,10 +182,10 @@ SHARED = (SEQ, MANY, FANOUT, EMPTY, EVENTS, TIMERS, REPLAY, RECOVER, CHILDREN, L
 
 JOURNAL = Workload(
     "journal",
-    "rebuilding a run from its journal: reading the rows, decoding them, running the code again",
-    counts={"steps": 10_000},
-    quick={"steps": 10_000},
-    tiny={"steps": 10},
+    "rebuilding a run from its journal: reading the rows, decoding them, running the code again; a median",
+    counts={"steps": 10_000, "times": 5},
+    quick={"steps": 10_000, "times": 5},
+    tiny={"steps": 10, "times": 1},
     figure="each",
     unit="µs a recorded step",
     better="lower",
