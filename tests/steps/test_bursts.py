@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from perdure import Engine, step, workflow
+from perdure.store.base import CommitResult, Turn
 from support.lives import Lives, run_async, until
 
 host: dict[str, Any] = {}
@@ -95,5 +98,59 @@ def test_a_chain_lets_others_have_their_turn(lives: Lives) -> None:
                 rounds += 1
             assert await run.result() == 200
         assert rounds >= 20
+
+    run_async(main())
+
+
+@step
+async def compute_for_long(number: int) -> int:
+    time.sleep(0.001)  # code that keeps the event loop waiting, as it should not but does
+    return number
+
+
+@workflow
+async def fan_out(width: int) -> int:
+    return sum(await asyncio.gather(*(compute(number) for number in range(width))))
+
+
+@workflow
+async def slow_fan_out(width: int) -> int:
+    return sum(await asyncio.gather(*(compute_for_long(number) for number in range(width))))
+
+
+def _sizes_of_turns(engine: Engine) -> list[int]:
+    """How many records each turn has from now on, the records of ends included."""
+    sizes: list[int] = []
+    commit = engine._store.commit
+
+    def noting(turns: Sequence[Turn]) -> Awaitable[Sequence[CommitResult]]:
+        sizes.extend(len(turn.entries) for turn in turns)
+        return commit(turns)
+
+    engine._store.commit = noting  # type: ignore[method-assign]
+    return sizes
+
+
+def test_parallel_steps_that_only_compute_are_recorded_together(lives: Lives) -> None:
+    """DESIGN section 10: each turn is a commit, so a run's own burst is not cut into many."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            sizes = _sizes_of_turns(engine)
+            assert await (await engine.start(fan_out(200))).result() == 200 * 199 // 2 + 200
+            assert sizes == [201]
+
+    run_async(main())
+
+
+def test_what_was_done_is_not_kept_back_for_long(lives: Lives) -> None:
+    """A crash repeats what was not recorded, so slow steps do not wait for each other."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            sizes = _sizes_of_turns(engine)
+            assert await (await engine.start(slow_fan_out(130))).result() == 130 * 129 // 2
+            assert len(sizes) >= 2
+            assert sum(sizes) == 131
 
     run_async(main())

@@ -16,7 +16,7 @@ from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.digests import blake
-from perdure.kernel.loop import set_step_code, single_operation_codes
+from perdure.kernel.loop import StepName, single_operation_codes
 from perdure.kernel.run import Run
 from perdure.kernel.saga import current_saga
 from perdure.kernel.sites import caller_site
@@ -79,7 +79,7 @@ class Step(Generic[P, R]):
 
     def _prepare(self) -> tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]]]:
         spec = self.spec
-        ask = _named(_ask if spec.undo is None else _ask_undoable, self.name)
+        ask = _named(_ask, StepName(self.name)) if spec.undo is None else _named(_ask_undoable, self.name)
         self._parts = parts = (spec, spec.arguments.encode_call, ask)
         return parts
 
@@ -145,8 +145,7 @@ async def _ask_undoable(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, 
     return await saga.carry_out(asked, spec.undo, spec.name)
 
 
-set_step_code(_ask.__code__)
-single_operation_codes.add(_ask_undoable.__code__)
+single_operation_codes.update((_ask.__code__, _ask_undoable.__code__))
 
 
 class StepDecorator(Protocol):

@@ -41,6 +41,10 @@ logger = logging.getLogger("perdure.steps")
 _SERVED_IN_A_ROW = 64
 #: Bursts in a row, each with the turns that follow from it, before it does.
 _BURSTS_IN_A_ROW = 8
+#: How many outcomes of one run, and for how long, are gathered for one turn if all that is queued is of that run: every
+#: turn is a commit. Not longer, because a crash repeats what was not recorded.
+_GATHERED_MAX = 512
+_GATHERING_SECONDS = 0.005
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -243,7 +247,7 @@ class StepRunner:
                 served += 1
                 bursts += not queue
                 rests = served % _SERVED_IN_A_ROW == 0 or bursts == _BURSTS_IN_A_ROW
-                if rests or not queue:
+                if not queue or (rests and not self._gathers(attempt.resident)):
                     self._server_is_due = True  # it is here, for whatever is queued now
                     try:
                         self._end_burst(task)
@@ -260,6 +264,14 @@ class StepRunner:
             # loop idle is committed on the spot.
             self._tasks.discard(task)
             self._server_waits()
+
+    def _gathers(self, resident: Resident) -> bool:
+        """Whether a turn of this run had better wait for the next burst: a thousand parallel steps would otherwise be
+        stored a few at a time."""
+        outcomes = resident.outcomes
+        if self._queue[0].resident is not resident or not outcomes or len(outcomes) >= _GATHERED_MAX:
+            return False
+        return self._clock.now() - outcomes[0].at < _GATHERING_SECONDS * 1_000_000
 
     def _end_burst(self, task: asyncio.Task[Any]) -> None:
         """Let what came of the steps so far be delivered: outside of any task, as if from a callback of the loop."""
