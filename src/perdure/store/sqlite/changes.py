@@ -47,7 +47,7 @@ from perdure.store.sqlite.turns import add_run, commit_turn
 def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existing:
     if turn is not None:
         refusals.check_first_turn(turn)
-    opening = turn if turn is not None and only_opens(turn) else None
+    opening = turn if turn is not None and (only_opens(turn) or _ends_at_once(turn)) else None
     key = add_run(session, new, new.parent, opening)
     if key is None:
         return Existing(row=run_row(session.rows(SQL["run_by_id"], (new.id,))[0]))
@@ -60,6 +60,17 @@ def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existi
     if isinstance(committed, Rejected):
         raise AssertionError(f"a fresh run refused its first turn: {committed.reason}")
     return Created(key=key, epoch=int(new.owner is not None), committed=committed)
+
+
+def _ends_at_once(turn: Turn) -> bool:
+    """Whether a first turn is also the last one and concerns nobody else: then it, too, is part of the new row, which
+    never enters the indexes of open and owned runs."""
+    return (
+        turn.status.terminal
+        and turn.notice is None
+        and not (turn.waits or turn.consumed or turn.returned or turn.dead or turn.pruned)
+        and all(entry.effect is None for entry in turn.entries)
+    )
 
 
 def create_all(session: Session, creations: Sequence[Creation]) -> Sequence[Created | Existing]:

@@ -381,9 +381,9 @@ DELETE FROM publication_keys WHERE dedup IN (SELECT dedup FROM publication_keys 
 -- name: add_run
 -- Create a run, unless its id is taken (then no row changes).
 INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, next_seq, created_at, updated_at,
-    recoveries, input_digest, parent_key, parent_generation, parent_location, cancel_requested, wake_at, frontier,
-    custom_status, state)
-VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, 0, 2, ?7, ?7, 0, ?8, ?9, ?10, ?11, 0, ?12, ?13, ?14, ?15)
+    finished_at, recoveries, input_digest, parent_key, parent_generation, parent_location, cancel_requested, wake_at,
+    frontier, custom_status, state)
+VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, 0, ?15, ?16, ?17, ?18)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: terminate_run

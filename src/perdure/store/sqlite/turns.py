@@ -214,28 +214,25 @@ class _Effects:
 
 def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: Turn | None = None) -> RunKey | None:
     """Create a run with its first record, and as far as `opening` has brought it. None if the id is taken."""
-    owned = new.owner is not None
-    status = Status.RUNNING if owned else Status.PENDING
-    waits: tuple[Any, ...] = (None, None, None, None)
+    owner, status = new.owner, Status.PENDING if new.owner is None else Status.RUNNING
+    next_seq, updated_at, finished_at = 2, new.created_at, None
+    shown: tuple[Any, ...] = (None, None, None, None)
     if opening is not None:
         status = opening.status
-        waits = (opening.wake_at, opening.frontier, opening.custom_status, opening.state)
+        shown = (opening.wake_at, opening.frontier, opening.custom_status, opening.state)
+        if status.terminal:
+            owner, next_seq, updated_at, finished_at = None, 2 + len(opening.entries), opening.at, opening.at
+    named = (new.id, new.workflow, new.version, status, int(new.owner is not None), owner)
+    times = (next_seq, new.created_at, updated_at, finished_at)
     link = (None, None, None) if parent is None else (parent.key, parent.generation, parent.location)
-    named = (
-        new.id,
-        new.workflow,
-        new.version,
-        status,
-        int(owned),
-        new.owner,
-        new.created_at,
-        new.input_digest,
-    )
-    session.execute(_ADD_RUN, (*named, *link, *waits))
+    session.execute(_ADD_RUN, (*named, *times, new.input_digest, *link, *shown))
     if session.changes() == 0:
         return None
     key = session.connection.last_insert_rowid()
     session.execute(_ADD_RECORD, (key, 1, *new.started))
+    if opening is not None:
+        for entry in opening.entries:
+            session.execute(_ADD_RECORD, (key, 1, *entry.row))
     return key
 
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.errors import BadArgument
-from perdure.store.base import Created, Existing, NextGeneration, Rejected, Release, Status, Store
+from perdure.limits import NEVER
+from perdure.store.base import (
+    Created,
+    Existing,
+    NextGeneration,
+    Rejected,
+    Release,
+    RunFilter,
+    Status,
+    Store,
+)
 from perdure.testing.store.kit import (
     World,
     accept,
@@ -239,6 +250,29 @@ def check_start_with_its_first_turn_is_one_change(world: World) -> None:
         assert isinstance(again, Existing)
         assert again.row == before[0]
         assert await everything(store, "a") == before
+
+    world.run(check)
+
+
+def check_a_run_that_ends_with_its_first_turn_is_like_any_other(world: World) -> None:
+    """L1: whoever reads it cannot tell in how many turns it came to its end."""
+
+    async def check(store: Store) -> None:
+        at_once = await store.create(new_run("a"), finishing(0, 2))
+        assert isinstance(at_once, Created)
+        assert at_once.committed is not None
+        later = await create(store, "b")
+        await accept(store, finishing(later, 2))
+        row, journals, inbox = await everything(store, "a")
+        other, other_journals, other_inbox = await everything(store, "b")
+        assert (row.owner, row.status, row.next_seq) == (None, Status.COMPLETED, 3)
+        assert row.finished_at is not None
+        assert row == msgspec.structs.replace(other, key=row.key, id="a")
+        assert (journals, inbox) == (other_journals, other_inbox)
+        listed = await store.list_runs(RunFilter(statuses=frozenset({Status.COMPLETED})), 9)
+        assert [one.id for one in listed] == ["b", "a"]
+        assert await store.held("w1") == {}
+        assert await store.claim("w2", NEVER, 9) == []
 
     world.run(check)
 
