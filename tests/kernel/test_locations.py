@@ -6,6 +6,7 @@ import asyncio
 
 from kernel.kernel_kit import Drive
 from perdure import sleep, step, workflow
+from perdure.kernel.commands import Complete
 
 
 @step
@@ -86,6 +87,22 @@ def test_a_step_that_was_given_no_time_counts_as_asked_for() -> None:
     """Its task is made and never begins; which number the next one gets is the same on every version of Python."""
     with Drive(gives_a_step_no_time()) as drive:
         assert drive.pending() == ["step at_work#2"]
+
+
+@workflow
+async def asks_for_a_name() -> str:
+    asked = at_work(1)
+    await asked
+    return f"{type(asked.__name__).__name__} {asked.__name__}"
+
+
+def test_the_name_of_a_step_s_coroutine_is_plain_text() -> None:
+    """Law 9: whoever looks at it may store it, as any other value."""
+    with Drive(asks_for_a_name()) as drive:
+        drive.finish("at_work", 1)
+        outcome = drive.run.outcome
+        assert isinstance(outcome, Complete), outcome
+        assert bytes(outcome.value) == b'"str at_work"'
 
 
 @workflow

@@ -11,7 +11,7 @@ import pytest
 from events.kinds import Note
 from perdure import Engine, StoreUnavailable, receive, workflow
 from perdure.store.base import Created, Creation, Existing, News, Store
-from support.lives import Lives, run_async
+from support.lives import Lives, run_async, until
 
 RUNS = 20
 
@@ -69,8 +69,7 @@ def test_events_that_overtake_the_answer_of_a_start_are_received(lives: Lives, f
             assert worker is not None
             before = worker.cursor
             worker.errands.claim()
-            while worker.cursor == before:
-                await asyncio.sleep(0.001)
+            await until(lambda: worker.cursor != before)
             store.let_go.set()
             runs = [await start for start in starts]
             assert [await run.result(timeout=5) for run in runs] == [f"for {number}" for number in range(RUNS)]

@@ -79,7 +79,9 @@ class Step(Generic[P, R]):
 
     def _prepare(self) -> tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]]]:
         spec = self.spec
-        ask = _named(_ask, StepName(self.name)) if spec.undo is None else _named(_ask_undoable, self.name)
+        ask = _named(_ask if spec.undo is None else _ask_undoable, self.name)
+        if spec.undo is None:
+            ask.__qualname__ = StepName(self.name)
         self._parts = parts = (spec, spec.arguments.encode_call, ask)
         return parts
 

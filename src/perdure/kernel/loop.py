@@ -150,15 +150,10 @@ single_operation_codes: set[CodeType] = {asyncio.sleep.__code__}
 
 
 class StepName(str):
-    """What the coroutines of a step are called. Its class tells them from others: for a look at their code Python calls
-    the audit hook (`engine.guarding`), which costs as much as a good part of making their task."""
+    """The qualified name of a step's coroutines. Its class tells them from others: for a look at their code Python
+    calls the audit hook (`engine.guarding`), which costs as much as a good part of making their task."""
 
-    plain: str
-
-    def __new__(cls, name: str) -> StepName:
-        made = super().__new__(cls, name)
-        made.plain = name
-        return made
+    __slots__ = ()
 
 
 # On Python 3.11 `wait_for` runs its coroutine in a task of its own, from 3.12 on it awaits it in place (except for a
@@ -368,14 +363,14 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def _branch_for(self, coroutine: Any) -> Branch:
         parent = self.branch()
-        name: str = getattr(coroutine, "__name__", None) or type(coroutine).__name__
-        if type(name) is StepName:
+        if type(getattr(coroutine, "__qualname__", None)) is StepName:
             # The usual member of a gather, located as if there were no task, so that it does not matter who made that.
-            return Branch(parent.locate(name.plain), single=True, scope=parent.scope)
+            return Branch(parent.locate(coroutine.__name__), single=True, scope=parent.scope)
         caller = sys._getframe(_WAIT_FOR_DEPTH)
         # The globals first: for a look at the code Python calls the audit hook (`engine.guarding`).
         if caller.f_globals is _WAIT_FOR_GLOBALS and caller.f_code is _WAIT_FOR_CODE:
             return parent
+        name = getattr(coroutine, "__name__", None) or type(coroutine).__name__
         single = getattr(coroutine, "cr_code", None) in single_operation_codes
         frame = getattr(coroutine, "cr_frame", None)
         if single and frame is not None:
