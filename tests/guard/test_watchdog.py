@@ -269,44 +269,99 @@ def test_a_turn_that_ends_as_it_is_given_up_on_harms_nobody(lives: Lives) -> Non
     assert set(run_async(main())) <= {"done", "parked"}
 
 
-def test_it_sleeps_without_end_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that costs nothing when idle: it stops looking, and a beat brings it back."""
-    looks = 0
-    looked = threading.Event()
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Released once for every look that a watchdog takes."""
+    taken = threading.Semaphore(0)
     original = Watchdog._look
 
     def counted(self: Watchdog) -> bool:
-        nonlocal looks
-        looks += 1
         found = original(self)
-        looked.set()
+        taken.release()
         return found
 
     monkeypatch.setattr(Watchdog, "_look", counted)
-    dog = Watchdog(Post(), 0.02, 0)
-    assert dog.idle
-    assert dog._thread is None, "not even a thread before the first turn"
-    for _ in range(3):
-        looked.clear()
-        dog.beat()
-        assert looked.wait(10)
-        deadline = time.monotonic() + 10
-        while not dog.idle:
-            assert time.monotonic() < deadline
-        before = looks
-        looked.clear()
-        assert not looked.wait(0.3), "many times the interval"
-        assert looks == before
+    return taken
+
+
+def fall_asleep(dog: Watchdog) -> None:
+    deadline = time.monotonic() + 10
+    while not dog.idle:
+        assert time.monotonic() < deadline
+
+
+def end(dog: Watchdog) -> None:
     dog.close()
     assert dog._thread is not None
     dog._thread.join(10)
     assert not dog._thread.is_alive()
 
 
+def test_it_sleeps_without_end_while_nothing_happens(looks: threading.Semaphore) -> None:
+    """A thread that costs nothing when idle: it stops looking, and the next turns bring it back."""
+    dog = Watchdog(Post(), 0.02, 0)
+    assert dog.idle
+    assert dog._thread is None, "not even a thread before the first turn"
+    for _ in range(3):
+        with dog:
+            assert looks.acquire(timeout=10)
+        fall_asleep(dog)
+        while looks.acquire(blocking=False):
+            pass
+        assert not looks.acquire(timeout=0.3), "many times the interval"
+    end(dog)
+
+
+def test_it_does_not_sleep_while_turns_are_taken(looks: threading.Semaphore) -> None:
+    """Between two turns there is nothing to see, and no later word: the next one may be the one that never ends."""
+    dog = Watchdog(Post(), 0.02, 0)
+    with dog:
+        assert looks.acquire(timeout=10)
+    fall_asleep(dog)
+    while looks.acquire(blocking=False):
+        pass
+    with dog:
+        for _ in range(5):
+            assert looks.acquire(timeout=10)
+        assert not dog.idle
+    end(dog)
+
+
+def test_one_turn_after_another_does_not_wake_it_each_time(
+    monkeypatch: pytest.MonkeyPatch, looks: threading.Semaphore
+) -> None:
+    """Waking a thread takes longer than most turns: while there are turns it looks now and then by itself."""
+    dog = Watchdog(Post(), 4.0, 0)  # it looks once a second
+    dog._interval = 0.02
+    with dog:
+        assert looks.acquire(timeout=10)
+    fall_asleep(dog)
+    dog._interval = 3600.0
+    wakes = 0
+    original = threading.Event.set
+
+    def counted(event: threading.Event) -> None:
+        nonlocal wakes
+        wakes += event is dog._wake
+        original(event)
+
+    monkeypatch.setattr(threading.Event, "set", counted)
+    with dog:
+        pass
+    deadline = time.monotonic() + 10
+    while dog.idle:  # until it has heard
+        assert time.monotonic() < deadline
+    for _ in range(100):
+        with dog:
+            pass
+    assert wakes == 1
+    end(dog)
+
+
 def test_it_can_be_switched_off_and_is_told_sensible_times(lives: Lives) -> None:
     dog = Watchdog(Post(), 0, 0)
-    dog.beat()
-    assert dog._thread is None
+    with dog:
+        assert dog._thread is None
     with pytest.raises(BadArgument, match="turn_limit"):
         lives.engine(turn_limit=-1)
 

@@ -1,7 +1,7 @@
 """A thread that notices workflow code which keeps the worker: reports its stack, and in the end abandons the turn.
 
 It looks at the worker's thread from outside, so a turn pays nothing for it. While nothing happens it waits without
-end; the worker's pump (`beat`) wakes it.
+end; the worker says when it takes turns: `with watchdog: ...`.
 
 Code that computes without end (`while True: pass`) is stopped by an exception that is raised in it from here. Such an
 exception arrives a little later, and must not arrive in the worker's own code. So the loop of the run is told first:
@@ -52,8 +52,10 @@ class Watchdog:
         self._watched = threading.get_ident()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
+        #: How often turns were taken, and whether that goes on at this moment.
         self._beats = 0
-        #: Whether the thread waits without end. True at first, so that the first beat starts it.
+        self._at_work = False
+        #: Whether the thread waits without end. True at first, so that the first turn starts it.
         self.idle = bool(warn or limit)
         self._closed = False
         #: The turn that is under way: its loop and the record it began with, since when, and what was done about it.
@@ -63,11 +65,15 @@ class Watchdog:
         self._strike_at = 0.0
         self._striking = False
 
-    def beat(self) -> None:
+    def __enter__(self) -> None:
         """Turns are about to be taken."""
         self._beats += 1
+        self._at_work = True
         if self.idle:
             self._awake()
+
+    def __exit__(self, *_: object) -> None:
+        self._at_work = False
 
     def close(self) -> None:
         self._closed = True
@@ -89,13 +95,14 @@ class Watchdog:
         while not self._closed:
             beats = self._beats
             self._wake.wait(self._interval)
-            self._wake.clear()
-            if not self._look() and beats == self._beats:
+            if not self._look() and not self._at_work and beats == self._beats:
                 self.idle = True
-                # Only now is the last word: a beat before this line is seen here, one after it sets the event.
+                # Only now is the last word: what began before this line is seen here, what begins later sets the event.
                 if beats == self._beats and not self._closed:
                     self._wake.wait()
                 self.idle = False
+            # At the very end, so that whoever woke it is not looked at before an interval has passed.
+            self._wake.clear()
 
     def _look(self) -> bool:
         """Whether a turn is under way."""

@@ -289,11 +289,11 @@ class Worker:
             self._release_unknown(loaded)
             return
         run = self._new_run(spec, row.id, row.generation)
-        self._watchdog.beat()
         try:
             records = decode_journal(loaded)
             frontier = decode_frontier(row.frontier) if row.frontier is not None else None
-            commands = run.replay(records, frontier)
+            with self._watchdog:
+                commands = run.replay(records, frontier)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -390,13 +390,12 @@ class Worker:
         self._pump_wanted = False
         if self._closed:
             return
-        self._watchdog.beat()
         now = self._clock.now()
         moved: list[Resident] = []
         turns: list[Turn] = []
         unmoved: list[Resident] = []
         take_turn = self._builder.take_turn
-        with batch():
+        with self._watchdog, batch():
             for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
                 if not resident.is_current:
                     continue
