@@ -25,6 +25,7 @@ from perdure import limits
 from perdure.authoring.options import FailedAttempt
 from perdure.authoring.step import StepContext, step_context
 from perdure.engine.clock import Timekeeper
+from perdure.engine.host import outside
 from perdure.engine.isolation import run_isolated
 from perdure.engine.resident import Outcome, Resident
 from perdure.engine.threads import DaemonThreads
@@ -276,11 +277,8 @@ class StepRunner:
     def _end_burst(self, task: asyncio.Task[Any]) -> None:
         """Let what came of the steps so far be delivered: outside of any task, as if from a callback of the loop."""
         self.is_serving = False
-        asyncio.tasks._leave_task(self._loop, task)
-        try:
+        with outside(self._loop, task):
             self._burst_is_over()
-        finally:
-            asyncio.tasks._enter_task(self._loop, task)
 
     def _server_waits(self) -> None:
         if self._queue and not self._server_is_due:

@@ -109,9 +109,12 @@ class TurnBuilder:
         """The turn of a run that has just been started: stored even if nothing is to be, so that its frontier is."""
         commands = resident.commands
         run = resident.run
-        if len(commands) == 1 and type(commands[0]) is RunStep and run.is_plain and len(run.pending.operations) == 1:
-            resident.commands = []
-            return self._going_on(resident, commands[0].operation, 2, now, [])
+        if run.is_plain:
+            if len(commands) == 1 and type(commands[0]) is RunStep and len(run.pending.operations) == 1:
+                resident.commands = []
+                return self._going_on(resident, commands[0].operation, 2, now, [])
+            if not commands and type(ended := run.outcome) is Complete and not run.pending.operations:
+                return self._completing(resident, ended, now, [])
         turn = self.take_turn(resident, now)
         if turn is None:
             raise AssertionError("a run that has just started always has a frontier to store")
@@ -145,7 +148,7 @@ class TurnBuilder:
                 if type(command) is RunStep and len(operations) == 1 and run.outcome is None:
                     return self._going_on(resident, command.operation, seq, at, entries)
             elif not commands and type(ended := run.outcome) is Complete and resident.parent is None and not operations:
-                return self._completing(resident, ended, seq, at, entries)
+                return self._completing(resident, ended, at, entries)
         resident.commands = commands
         return self._close_turn(resident, now, entries, [])
 
@@ -165,20 +168,23 @@ class TurnBuilder:
             encode_step_frontier(seq if entries else 1, step),
         )
 
-    def _completing(self, resident: Resident, ended: Complete, seq: int, at: int, entries: list[Entry]) -> Turn:
-        last = Record(seq + 1, at, "", journal.Completed(ended.value, ended.abandoned))
+    def _completing(self, resident: Resident, ended: Complete, at: int, entries: list[Entry]) -> Turn:
+        """What is to be stored when the run has come to its end, and nobody but its caller is to hear of it."""
+        expected = resident.next_seq
+        last = Record(expected + len(entries), at, "", journal.Completed(ended.value, ended.abandoned))
         resident.last = last
+        frontier = resident.run.frontier()
         entries.append(Entry(to_row(last)))
         return Turn(
             key=resident.key,
             epoch=resident.epoch,
             generation=1,
-            expected_seq=seq,
+            expected_seq=expected,
             entries=entries,
             status=Status.COMPLETED,
             wake_at=None,
             at=at,
-            frontier=resident.run.pending.frontier(seq),
+            frontier=frontier,
         )
 
     def _close_turn(self, resident: Resident, now: int, entries: list[Entry], consumed: list[int]) -> Turn | None:

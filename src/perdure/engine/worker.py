@@ -26,6 +26,7 @@ from perdure.authoring.registry import Registry
 from perdure.engine.clock import Timekeeper
 from perdure.engine.coordinator import Coordinator
 from perdure.engine.errands import Errands
+from perdure.engine.host import has_other_work, outside
 from perdure.engine.linting import Linter
 from perdure.engine.outages import Outages
 from perdure.engine.resident import Inbox, Resident, as_judged
@@ -151,11 +152,16 @@ class Worker:
 
     def start(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Stored]:
         """Start a run here. Resolves when it is stored, together with its first turn, which the next pump takes; runs
-        of one moment are stored together."""
+        of one moment are stored together. One that is alone may be stored when this returns."""
         self._linter.read(spec.name, spec.version)
         answer: asyncio.Future[Stored] = self._loop.create_future()
         self._newcomers.append(Newcomer(spec, data, run_id, answer))
-        self._schedule_pump()
+        task = asyncio.current_task(self._loop)
+        if task is None or self._pump_wanted or self._steps.is_serving or has_other_work(self._loop):
+            self._schedule_pump()
+        else:  # it is alone, so there is nothing to gather: the rounds of the loop until it is stored are saved
+            with outside(self._loop, task):
+                self._pump()
         return answer
 
     def _prepare_all(self, now: int) -> list[Prepared]:
