@@ -5,6 +5,7 @@
     adapters/      one file per system: its documented fast path for each workload; `limits.py` has none in it at all
     systems.py     the systems: where they live, what they keep safe by default
     install.py     makes a virtual environment for each of them under bench/.venvs
+    interpreter.py the Python that all of them are measured with
     servers.py     PostgreSQL and Restate, started and stopped in a temporary directory
     driver.py      one process for each system, workload and round, the bare commits measured before and after
     figures.py     from raw samples to medians, ranges and ratios

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bench.driver import Driver, Size
 from bench.figures import Figures, Outcome, Sample
+from bench.interpreter import go_on_with_the_quickest
 from bench.page import page
 from bench.plot import plot
 from bench.systems import OWN, PERDURE, SYSTEMS, System
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Ends like Ctrl-C does, with servers and adapters stopped.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     console = Console(width=None if Console().is_terminal else 200)
+    if not (chosen.this_python or chosen.tiny or chosen.again):
+        go_on_with_the_quickest(sys.argv[1:] if arguments is None else arguments, console.print)
     systems = _named(chosen.systems, SYSTEMS) if chosen.systems else OWN if chosen.quick else SYSTEMS
     if chosen.again:
         outcome = load(RAW.read_text())
@@ -99,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     names = [system.name for system in SYSTEMS]
     parser.add_argument("--systems", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--workloads", nargs="+", choices=list(ALL), metavar="NAME", help=f"of {', '.join(ALL)}")
+    parser.add_argument("--this-python", action="store_true", help="not the quickest Python of the machine, but this")
     parser.add_argument("--save", action="store_true", help="write bench/RESULTS.md and its plot")
     parser.add_argument("--again", action="store_true", help="write them again from the last saved samples")
     return parser

@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.systems import PEERS, POSTGRESQL, VENVS, System
@@ -26,18 +27,24 @@ def installed(system: System) -> str:
     """Install what is missing and return the version. Raises `NotInstalled`."""
     if not system.requirements:
         return _version(system.python, "perdure")
-    stamp = VENVS / system.environment / ".installed"
-    wanted = json.dumps(system.requirements)
-    if not stamp.exists() or stamp.read_text() != wanted:
-        _run([sys.executable, "-m", "venv", "--clear", str(stamp.parent)])
-        _run(
-            [str(system.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *system.requirements]
-        )
-        stamp.write_text(wanted)
+    environment(system.environment, system.requirements, Path(sys.executable))
     version = _version(system.python, system.requirements[0].partition("[")[0])
     if system.server == "restate":
         version += f", server {_restate_version()}"
     return version
+
+
+def environment(name: str, requirements: Sequence[str], base: Path) -> Path:
+    """The interpreter of a virtual environment for these requirements, made with `base` if it is not there yet."""
+    directory = VENVS / name
+    python = directory / "bin" / "python"
+    stamp = directory / ".installed"
+    wanted = json.dumps([_run([str(base), "-c", "import sys; print(sys.base_prefix, sys.version)"]), *requirements])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        _run([str(base), "-m", "venv", "--clear", str(directory)])
+        _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+        stamp.write_text(wanted)
+    return python
 
 
 def restate_server() -> Path:

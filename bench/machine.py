@@ -8,6 +8,8 @@ from pathlib import Path
 
 import apsw
 
+from bench.interpreter import is_of_bench
+
 #: The name of the fact that says whether others were at work.
 LOAD = "load when it began"
 
@@ -20,10 +22,14 @@ def facts(directory: Path) -> dict[str, str]:
         "memory": _memory(),
         "system": f"{platform.system()} {platform.release()}",
         "file system": _file_system(directory),
-        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}{_how_chosen()}",
         "SQLite": f"{apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
         LOAD: ", ".join(f"{value:.2f}" for value in os.getloadavg()),
     }
+
+
+def _how_chosen() -> str:
+    return ", the quickest build of this machine" if is_of_bench() else ""
 
 
 def _processor() -> str:
