@@ -238,6 +238,11 @@ class Worker:
     def _adopt(self, prepared: Prepared, created: Created, cursor: int) -> None:
         """The prepared run is stored and belongs to this worker."""
         resident = prepared.resident
+        if prepared.turn.status is Status.COMPLETED and created.committed is PLAIN and not resident.commands:
+            # Ended with its first turn, and that is all: no need to enter memory in order to leave it.
+            resident.run.close()
+            self._finished(resident.id, resident.last)
+            return
         if self._closed or self.coordinator.find(created.key) is not None:  # closed, or the sweep found it first
             resident.run.close()
             return
