@@ -43,6 +43,10 @@ class Job:
     def steps(self) -> int:
         return self.counts["steps"]
 
+    @property
+    def times(self) -> int:
+        return self.counts.get("times", 1)
+
     # A rate is measured in a process that has done a tenth of the work before, whatever the system.
 
     @property

@@ -2,6 +2,7 @@
 
 A workload takes counts. `counts` are those of perdure, `peers` those of the slower systems (a rate does not depend on
 them, and a figure that does is compared per step), `quick` those of `make bench-quick`, `tiny` those of the tests.
+`times`: what takes a moment is done as often, and the median counts; what takes seconds has its moments in it.
 """
 
 from __future__ import annotations
@@ -41,20 +42,25 @@ class Workload:
 SEQ = Workload(
     "seq",
     "one run, one step after another",
-    counts={"steps": 1_000},
-    quick={"steps": 1_000},
-    tiny={"steps": 10},
+    counts={"steps": 1_000, "times": 5},
+    quick={"steps": 1_000, "times": 3},
+    tiny={"steps": 10, "times": 2},
     figure="rate",
     unit="steps/s",
     better="higher",
-    peers={"dbos": {"steps": 500}, "duroxide": {"steps": 200}, "absurd": {"steps": 500}},
+    peers={
+        "dbos": {"steps": 500},
+        "duroxide": {"steps": 200},
+        "absurd": {"steps": 500},
+        "restate": {"steps": 1_000},
+    },
 )
 MANY = Workload(
     "many",
     "many runs of 5 steps, started together",
-    counts={"runs": 1_000, "steps": 5},
-    quick={"runs": 1_000, "steps": 5},
-    tiny={"runs": 10, "steps": 5},
+    counts={"runs": 1_000, "steps": 5, "times": 5},
+    quick={"runs": 1_000, "steps": 5, "times": 3},
+    tiny={"runs": 10, "steps": 5, "times": 2},
     figure="rate",
     unit="steps/s",
     better="higher",
@@ -63,18 +69,24 @@ MANY = Workload(
         "dbos-postgresql": {"runs": 300, "steps": 5},
         "duroxide": {"runs": 100, "steps": 5},
         "absurd": {"runs": 300, "steps": 5},
+        "restate": {"runs": 1_000, "steps": 5},
     },
 )
 FANOUT = Workload(
     "fanout",
     "one run, all steps at once",
-    counts={"steps": 1_000},
-    quick={"steps": 1_000},
-    tiny={"steps": 10},
+    counts={"steps": 1_000, "times": 5},
+    quick={"steps": 1_000, "times": 3},
+    tiny={"steps": 10, "times": 2},
     figure="rate",
     unit="steps/s",
     better="higher",
-    peers={"dbos": {"steps": 500}, "duroxide": {"steps": 200}},
+    peers={
+        "dbos": {"steps": 500},
+        "duroxide": {"steps": 200},
+        "absurd": {"steps": 1_000},
+        "restate": {"steps": 1_000},
+    },
 )
 EMPTY = Workload(
     "empty",

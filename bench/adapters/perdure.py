@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,11 +140,12 @@ def _must_survive(job: Job) -> None:
 
 async def seq(job: Job) -> dict[str, Any]:
     async with engine_for(job) as engine:
-        await (await engine.start(count_to(job.warm_steps))).result()
-        gc.collect()
-        with Stopwatch() as watch:
+
+        async def act() -> None:
             assert await (await engine.start(count_to(job.steps))).result() == job.steps
-    return {"count": job.steps, "seconds": watch.seconds}
+
+        await (await engine.start(count_to(job.warm_steps))).result()
+        return {"count": job.steps, "seconds": await _median_seconds(job, act)}
 
 
 async def many(job: Job) -> dict[str, Any]:
@@ -152,21 +154,32 @@ async def many(job: Job) -> dict[str, Any]:
         async def one() -> None:
             assert await (await engine.start(count_to(job.steps))).result() == job.steps
 
-        await asyncio.gather(*(one() for _ in range(job.warm_runs)))
-        gc.collect()
-        with Stopwatch() as watch:
+        async def act() -> None:
             await asyncio.gather(*(one() for _ in range(job.runs)))
-    return {"count": job.runs * job.steps, "seconds": watch.seconds}
+
+        await asyncio.gather(*(one() for _ in range(job.warm_runs)))
+        return {"count": job.runs * job.steps, "seconds": await _median_seconds(job, act)}
 
 
 async def fanout(job: Job) -> dict[str, Any]:
     async with engine_for(job) as engine:
+
+        async def act() -> None:
+            total = await (await engine.start(fan_out(job.steps))).result()
+            assert total == job.steps * (job.steps + 1) // 2
+
         await (await engine.start(fan_out(job.warm_steps))).result()
+        return {"count": job.steps, "seconds": await _median_seconds(job, act)}
+
+
+async def _median_seconds(job: Job, act: Callable[[], Awaitable[None]]) -> float:
+    seconds: list[float] = []
+    for _ in range(job.times):
         gc.collect()
         with Stopwatch() as watch:
-            total = await (await engine.start(fan_out(job.steps))).result()
-    assert total == job.steps * (job.steps + 1) // 2
-    return {"count": job.steps, "seconds": watch.seconds}
+            await act()
+        seconds.append(watch.seconds)
+    return statistics.median(seconds)
 
 
 async def empty(job: Job) -> dict[str, Any]:
@@ -299,7 +312,7 @@ async def journal(job: Job) -> dict[str, Any]:
     row = await store.get("long")
     assert row is not None
     seconds: list[float] = []
-    for _ in range(job.counts["times"]):
+    for _ in range(job.times):
         gc.collect()
         with Stopwatch() as watch:
             (loaded,) = await store.load([row.key])
@@ -443,7 +456,7 @@ def importing(job: Job) -> dict[str, Any]:
     return {
         "samples_ms": [
             float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout) * 1000
-            for _ in range(job.counts["times"])
+            for _ in range(job.times)
         ]
     }
 
