@@ -128,19 +128,19 @@ class entered:  # reads as what it does: `with entered(loop): ...`
         self._loop = loop
 
     def __enter__(self) -> None:
-        self._host = events._get_running_loop()
+        self._host = _get_running_loop()
         self._hooks = sys.get_asyncgen_hooks()
-        events._set_running_loop(self._loop)
+        _set_running_loop(self._loop)
         # The host's hooks would hand our async generators to the host loop.
         sys.set_asyncgen_hooks(None, _close_generator)
 
     def __exit__(self, *_: object) -> None:
-        events._set_running_loop(self._host)
+        _set_running_loop(self._host)
         sys.set_asyncgen_hooks(*self._hooks)
 
 
 def _close_generator(generator: Any) -> None:
-    loop = events._get_running_loop()
+    loop = _get_running_loop()
     if type(loop) is RunLoop:
         loop.close_generator(generator)
 
@@ -171,7 +171,7 @@ _TIMER_NAMES = {
 }
 
 
-_get_running_loop = events._get_running_loop
+_get_running_loop, _set_running_loop = events._get_running_loop, events._set_running_loop
 
 #: `asyncio.current_task`, which is written in Python before 3.12; every operation asks.
 current_task: Callable[[Any], Any] = (
@@ -235,7 +235,7 @@ class RunLoop(asyncio.AbstractEventLoop):
                     self.drain()
                 return
             # Inside the turns of a batch, or of a replay: whoever entered puts the host back.
-            events._set_running_loop(self)
+            _set_running_loop(self)
         self.running = True
         self.post.loop = self
         try:
@@ -479,7 +479,7 @@ def _as_completed_in_order(fs: Iterable[Any], *, timeout: float | None = None) -
     # The original makes its tasks from `set(fs)`: coroutines hash to their address, so they would start in an
     # order that differs from process to process (tests/plain_python/test_asyncio_order.py). Making the tasks first,
     # in the order given, is all it takes; on any other loop nothing changes.
-    if isinstance(events._get_running_loop(), RunLoop):
+    if isinstance(_get_running_loop(), RunLoop):
         fs = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
     return _as_completed(fs, timeout=timeout)
 

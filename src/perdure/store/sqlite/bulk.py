@@ -148,17 +148,22 @@ def _text(data: bytes) -> str:
 Request = tuple[Sequence[Turn], Sequence[Creation]]
 
 
-def rows_of(requests: Iterable[Request]) -> int:
-    """How much there is to do: runs to change or create, and records."""
-    return sum(
-        len(turns) + 2 * len(creations) + sum(len(turn.entries) for turn in turns) for turns, creations in requests
-    )
+def is_worthwhile(requests: Iterable[Request]) -> bool:
+    """Whether there is enough to do: runs to change or create, and records."""
+    rows = 0
+    for turns, creations in requests:
+        rows += len(turns) + 2 * len(creations)
+        if rows < BULK_ROWS_MIN:
+            rows += sum([len(turn.entries) for turn in turns])
+        if rows >= BULK_ROWS_MIN:
+            return True
+    return False
 
 
 def commit_all(session: Session, requests: Sequence[Request]) -> list[Sequence[Any]] | None:
     """Carry out all requests in one transaction of their own, one list of answers each. None: nothing was done, they
     have to go the long way."""
-    if rows_of(requests) < BULK_ROWS_MIN:
+    if not is_worthwhile(requests):
         return None
     bulk = Bulk()
     if not all(bulk.add(turns, creations) for turns, creations in requests):

@@ -319,7 +319,7 @@ def _parts(jobs: list[Job]) -> list[list[Job]]:
     """A group in the parts that are carried out in one transaction each, in the same order: all together, unless a
     large batch of turns in it can be done by one statement when the others do not get in its way."""
     requests = [_request(job) for job in jobs]
-    if None not in requests or bulk.rows_of(filter(None, requests)) < bulk.BULK_ROWS_MIN:
+    if None not in requests or not bulk.is_worthwhile(filter(None, requests)):
         return [jobs]
     parts: list[list[Job]] = []
     last: bool | None = None
