@@ -108,8 +108,8 @@ def test_a_step_begins_and_a_caller_hears_only_what_a_power_cut_cannot_undo(
             ways.add(f"here {job.function.__name__}")
         return outcome
 
-    def seen_bulk(session: Any, requests: Any) -> Any:
-        answers = commit_all(session, requests)
+    def seen_bulk(session: Any, requests: Any, *more: Any) -> Any:
+        answers = commit_all(session, requests, *more)
         if answers is not None:
             ways.add("bulk turns" if any(turns for turns, _ in requests) else "bulk starts")
         return answers

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from perdure import Engine, step, workflow
+from perdure import Engine, Ok, attempt, limits, step, workflow
 from perdure.store.base import CommitResult, Turn
 from support.lives import Lives, run_async, until
 
@@ -152,5 +152,58 @@ def test_what_was_done_is_not_kept_back_for_long(lives: Lives) -> None:
             assert await (await engine.start(slow_fan_out(130))).result() == 130 * 129 // 2
             assert len(sizes) >= 2
             assert sum(sizes) == 131
+
+    run_async(main())
+
+
+shared: list[int] = []
+
+
+@step
+async def push(number: int) -> list[int]:
+    shared.append(number)
+    return shared
+
+
+@step
+async def text_of(number: int) -> str:
+    return "x" * (limits.VALUE_BYTES_MAX if number == 2 else number)
+
+
+@workflow
+async def push_all(count: int) -> list[list[int]]:
+    return list(await asyncio.gather(*(push(number) for number in range(count))))
+
+
+@workflow
+async def measure(count: int) -> list[int]:
+    sizes: list[int] = []
+    for number in range(count):
+        found = await attempt(text_of.options(max_attempts=1)(number))
+        sizes.append(len(found.value) if isinstance(found, Ok) else -1)
+    return sizes
+
+
+def test_a_result_is_what_it_was_when_the_step_returned_it(lives: Lives) -> None:
+    """Steps of one burst may return the same object: what a later one does to it does not change an earlier result."""
+    shared.clear()
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            found = await (await engine.start(push_all(3), id="pushed")).result()
+            assert found == [[0], [0, 1], [0, 1, 2]]
+            recorded = [entry.data["value"] for entry in await engine.history("pushed") if entry.kind == "step_done"]
+            assert recorded == found
+
+    run_async(main())
+
+
+def test_a_scalar_that_cannot_be_stored_fails_its_step_alone(lives: Lives) -> None:
+    """Scalars are encoded when their turn is taken: one that is too large takes the long way, and its run goes on."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            runs = [await engine.start(measure(4)) for _ in range(3)]
+            assert [await run.result() for run in runs] == [[0, 1, -1, 3]] * 3
 
     run_async(main())

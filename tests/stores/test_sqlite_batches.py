@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from perdure.kernel.journal import Row
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore, bulk, writer
+from perdure.store.sqlite.session import Session
 from perdure.testing.store.batches import MANY, create_many
 from stores.store_kit import World, finishing, row_of, step_row, turn
 
@@ -17,14 +19,15 @@ from stores.store_kit import World, finishing, row_of, step_row, turn
 def test_the_fast_lane_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the checks of batches would show nothing about it."""
     taken: list[int] = []
-    commit = bulk.Bulk.commit
+    commit_all = bulk.commit_all
 
-    def count(self: bulk.Bulk, session: Any) -> int:
-        first = commit(self, session)
-        taken.append(len(self))
-        return first
+    def count(session: Session, requests: Sequence[bulk.Request], *more: Any) -> list[Sequence[Any]] | None:
+        answers = commit_all(session, requests, *more)
+        if answers is not None:
+            taken.append(sum(map(len, answers)))
+        return answers
 
-    monkeypatch.setattr(bulk.Bulk, "commit", count)
+    monkeypatch.setattr(bulk, "commit_all", count)
 
     async def check(store: Store) -> None:
         assert isinstance(store, SQLiteStore)

@@ -18,7 +18,14 @@ import attrs
 import msgspec
 import pydantic
 
+from perdure.kernel.codec import ValueCodec
+
 T = TypeVar("T")
+
+
+def seen_live(codec: ValueCodec[Any], value: Any, data: bytes) -> Any:
+    """What workflow code sees of a value that was just encoded: scalars as they are, everything else decoded."""
+    return value if type(value) in codec.scalars else codec.decode(data, "it")
 
 
 class Colour(enum.Enum):

@@ -16,14 +16,15 @@ from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.digests import blake
-from perdure.kernel.loop import StepName, single_operation_codes
+from perdure.kernel.loop import RunLoop, StepName, single_operation_codes
 from perdure.kernel.run import Run
 from perdure.kernel.saga import current_saga
 from perdure.kernel.sites import caller_site
-from perdure.kernel.verbs import running_run
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_get_running_loop = asyncio.events._get_running_loop
 
 #: `ArgumentsCodec.encode_call`.
 EncodeCall: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], tuple[bytes, tuple[Any, ...] | None]]
@@ -70,8 +71,8 @@ class Step(Generic[P, R]):
         )
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
-        run = running_run()
-        if run is None:
+        loop: Any = _get_running_loop()
+        if type(loop) is not RunLoop or (run := loop.owner) is None:  # `running_run`, without the call
             return self._just_run(args, kwargs)
         spec, encode, ask = self._parts or self._prepare()
         data, seen = encode(args, kwargs)

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from perdure.kernel.codec import UNREAD
 from perdure.kernel.commands import Command
 from perdure.kernel.journal import Body, Record
 from perdure.kernel.operation import ReceiveOperation, StepOperation
@@ -31,6 +32,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     operation: StepOperation
     body: Body
     at: int
+    #: What the code will see of a result, if that is known without decoding what will be stored.
+    known: Any = UNREAD
 
 
 class Added(Enum):

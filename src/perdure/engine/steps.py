@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias
-from zlib import crc32
 
 import msgspec
 from msgspec import Raw
@@ -31,12 +30,15 @@ from perdure.engine.resident import Outcome, Resident
 from perdure.engine.threads import DaemonThreads
 from perdure.errors import StepTimeout
 from perdure.kernel import journal
+from perdure.kernel.codec import UNREAD
 from perdure.kernel.faults import decode_error, encode_error
-from perdure.kernel.journal import Body
+from perdure.kernel.journal import Body, StepDone
 from perdure.kernel.operation import StepOperation
 from perdure.kernel.retry import next_attempt_at, total_deadline
 
 logger = logging.getLogger("perdure.steps")
+
+_set_step = step_context.set
 
 #: Attempts begun in a row before the event loop gets to look at everything else.
 _SERVED_IN_A_ROW = 64
@@ -108,6 +110,9 @@ class StepRunner:
         #: Whether a server is running the code of steps just now. When it is through with all that is queued it calls
         #: `burst_is_over`, so that whoever hears of a finished step has no need to arrange for a callback.
         self.is_serving = False
+        #: What the burst that is going on has brought so far: attempts whose code came to its end without waiting, and
+        #: what it returned, if that is a scalar. Whoever hears that the burst is over takes them.
+        self.ended: deque[tuple[Attempt, Any]] = deque()
         self._running = 0
         self._running_by_step: dict[str, int] = {}
         self._waiting: deque[Attempt] = deque()
@@ -214,8 +219,9 @@ class StepRunner:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a coroutine of the event loop runs in a task")
-        queue = self._queue
+        queue, ended = self._queue, self.ended
         served = bursts = 0
+        began = self._loop.time()
         try:
             while queue:
                 self.is_serving = True
@@ -223,13 +229,26 @@ class StepRunner:
                 if attempt.unwanted:
                     self._leave(attempt)
                     continue
+                operation = attempt.operation
+                spec, args = operation.spec, operation.args
                 context = copy_context()
-                context.run(step_context.set, attempt)
+                context.run(_set_step, attempt)
                 try:
-                    coroutine = self._coroutine(attempt)
+                    if args is not None and spec.is_bare and self.stand_in is None:
+                        coroutine = spec.function(*args)  # nothing has to be around it
+                    else:
+                        coroutine = self._limited(attempt)
                     awaited = context.run(coroutine.send, None)
                 except StopIteration as returned:
-                    self._returned(attempt, returned.value)
+                    if self._waiting or spec.concurrency is not None:
+                        self._leave(attempt)
+                    else:
+                        self._running -= 1
+                    value = returned.value
+                    if type(value) in spec.result.scalars:
+                        ended.append((attempt, value))
+                    else:  # encoded before other code can change it
+                        self.returned(attempt, value)
                 except BaseException as error:
                     self._raised(attempt, error)
                 else:
@@ -243,17 +262,20 @@ class StepRunner:
                     except BaseException as error:
                         self._raised(attempt, error)
                     else:
-                        self._returned(attempt, value)
+                        self._leave(attempt)
+                        self.returned(attempt, value)
                     break
                 served += 1
-                bursts += not queue
-                rests = served % _SERVED_IN_A_ROW == 0 or bursts == _BURSTS_IN_A_ROW
-                if not queue or (rests and not self._gathers(attempt.resident)):
+                if not queue:
+                    bursts += 1
+                rests = not served % _SERVED_IN_A_ROW or bursts == _BURSTS_IN_A_ROW
+                if not queue or (rests and not self._gathers(attempt.resident, began)):
                     self._server_is_due = True  # it is here, for whatever is queued now
                     try:
                         self._end_burst(task)
                     finally:
                         self._server_is_due = False
+                    began = self._loop.time()
                 if rests and queue:
                     bursts = 0
                     await asyncio.sleep(0)
@@ -266,13 +288,12 @@ class StepRunner:
             self._tasks.discard(task)
             self._server_waits()
 
-    def _gathers(self, resident: Resident) -> bool:
+    def _gathers(self, resident: Resident, began: float) -> bool:
         """Whether a turn of this run had better wait for the next burst: a thousand parallel steps would otherwise be
         stored a few at a time."""
-        outcomes = resident.outcomes
-        if self._queue[0].resident is not resident or not outcomes or len(outcomes) >= _GATHERED_MAX:
+        if self._queue[0].resident is not resident or len(self.ended) + len(resident.outcomes) >= _GATHERED_MAX:
             return False
-        return self._clock.now() - outcomes[0].at < _GATHERING_SECONDS * 1_000_000
+        return self._loop.time() - began < _GATHERING_SECONDS
 
     def _end_burst(self, task: asyncio.Task[Any]) -> None:
         """Let what came of the steps so far be delivered: outside of any task, as if from a callback of the loop."""
@@ -284,48 +305,37 @@ class StepRunner:
         if self._queue and not self._server_is_due:
             self._send_for_server()
 
-    def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
-        """The attempt, about to run: the step's own coroutine, if nothing has to be around it."""
-        spec, args = attempt.operation.spec, attempt.operation.args
-        if args is not None and spec.is_bare and self.stand_in is None:
-            return spec.function(*args)  # type: ignore[no-any-return]
-        return self._limited(attempt)
-
-    def _returned(self, attempt: Attempt, value: Any) -> None:
-        """The step's code came to its end."""
+    def returned(self, attempt: Attempt, value: Any) -> None:
+        """The code of an attempt, which has left, came to its end."""
         operation = attempt.operation
         spec = operation.spec
+        codec = spec.result
         try:
-            value = spec.result.encode(value, spec.what)
+            encoded = codec.encode(value, spec.what)
         except (KeyboardInterrupt, SystemExit):
-            self._leave(attempt)
             raise
         except BaseException as error:
-            self._over(attempt, self._failure(attempt, error))
+            self._note(attempt, self._failure(attempt, error))
             return
-        data = operation.data
-        args = Raw(data) if len(data) <= limits.RECORDED_ARGUMENTS_BYTES_MAX else journal.ABSENT
-        self._over(attempt, journal.StepDone(Raw(value), attempt.number, args, crc32(data), operation.site))
+        args, digest = _recorded_arguments(operation)
+        body = StepDone(Raw(encoded), attempt.number, args, digest, operation.site)
+        self._note(attempt, body, value if type(value) in codec.scalars else UNREAD)
 
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
+        self._leave(attempt)
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
-            self._leave(attempt)
             raise error
-        unasked = isinstance(error, asyncio.CancelledError) and (attempt.unwanted or not self.accepting)
-        self._over(attempt, None if unasked else self._failure(attempt, error))
+        if isinstance(error, asyncio.CancelledError) and (attempt.unwanted or not self.accepting):
+            return  # as it was asked to
+        self._note(attempt, self._failure(attempt, error))
 
-    def _over(self, attempt: Attempt, body: Body | None) -> None:
+    def _note(self, attempt: Attempt, body: Body, known: Any = UNREAD) -> None:
+        """An outcome, if anybody still wants it."""
         operation, resident = attempt.operation, attempt.resident
-        if self._waiting or operation.spec.concurrency is not None:
-            self._leave(attempt)
-        else:
-            self._running -= 1
-        if body is None or attempt.unwanted:
-            return
         attempts, location = resident.attempts, operation.location
-        if attempts.get(location) is attempt:
+        if not attempt.unwanted and attempts.get(location) is attempt:
             del attempts[location]
-            resident.outcomes.append(Outcome(operation, body, self._clock.now()))
+            resident.outcomes.append(Outcome(operation, body, self._clock.now(), known))
             self._finished(resident)
 
     async def _limited(self, attempt: Attempt) -> Any:

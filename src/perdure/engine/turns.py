@@ -7,6 +7,8 @@ kernel one at a time, and returns what has to become durable before anything it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
 
 from msgspec import Raw
 
@@ -17,6 +19,7 @@ from perdure.engine.receiving import next_events, unwanted_events
 from perdure.engine.resident import Outcome as StepOutcome
 from perdure.engine.resident import Resident
 from perdure.engine.settings import Settings
+from perdure.engine.steps import Attempt
 from perdure.kernel import journal
 from perdure.kernel.commands import (
     Command,
@@ -42,6 +45,7 @@ from perdure.kernel.operation import (
     WatchOperation,
     encode_step_frontier,
 )
+from perdure.kernel.run import Run
 from perdure.store.base import (
     Entry,
     InboxItem,
@@ -53,6 +57,7 @@ from perdure.store.base import (
     Send,
     Spawn,
     Status,
+    StepTurn,
     Turn,
 )
 from perdure.store.items import ChildNotice, child_item, input_digest, read_child_item
@@ -74,10 +79,13 @@ class TurnBuilder:
         """
         run = resident.run
         pending, inbox = run.pending, resident.inbox
-        if run.is_plain and len(resident.outcomes) == 1 and not inbox.unread:
-            turn = self._step_after_step(resident, resident.outcomes[0], now)
-            if turn is not None:
-                return turn
+        if run.is_plain and not inbox.unread and len(resident.outcomes) == 1 == len(pending.operations):
+            outcome = resident.outcomes[0]
+            if type(outcome.body) is StepDone and not (
+                outcome.operation.settled or resident.commands or resident.written
+            ):
+                resident.outcomes.clear()
+                return self._step_after_step(resident, run, outcome.operation, outcome.body, outcome.known, now)
         entries: list[Entry] = []
         consumed: list[int] = []
         if resident.written:
@@ -120,34 +128,48 @@ class TurnBuilder:
             raise AssertionError("a run that has just started always has a frontier to store")
         return turn
 
-    def _step_after_step(self, resident: Resident, outcome: StepOutcome, now: int) -> Turn | None:
-        """The turn of most runs most of the time, by a shorter way: one step has succeeded and the code has asked for
-        the next one or has come to its end, nothing else is going on. None, having done nothing, if it is not a step's
-        result that came."""
-        operation, body = outcome.operation, outcome.body
-        run = resident.run
-        operations = run.pending.operations
+    def take_result(self, attempt: Attempt, value: Any, now: int) -> Turn | None:
+        """The turn of most runs most of the time, by a shorter way: the one step that a run waited for has returned a
+        scalar, and nothing else is going on. None, having done nothing, if it is not as simple as that."""
+        resident, operation = attempt.resident, attempt.operation
+        run, location = resident.run, operation.location
         if (
-            type(body) is not StepDone
-            or len(operations) != 1
+            not run.is_plain
+            or len(run.pending.operations) != 1
+            or resident.attempts.get(location) is not attempt
             or operation.settled
+            or resident.inbox.unread
+            or resident.outcomes
             or resident.commands
             or resident.written
         ):
             return None
+        spec, data = operation.spec, operation.data
+        try:
+            encoded = spec.result.encode(value, spec.what)
+        except Exception:
+            return None  # the long way says what is wrong with it
+        del resident.attempts[location]
+        args = Raw(data) if len(data) <= limits.RECORDED_ARGUMENTS_BYTES_MAX else ABSENT
+        body = StepDone(Raw(encoded), attempt.number, args, crc32(data), operation.site)
+        return self._step_after_step(resident, run, operation, body, value, now)
+
+    def _step_after_step(
+        self, resident: Resident, run: Run, operation: StepOperation, body: StepDone, known: Any, now: int
+    ) -> Turn | None:
+        """The one step that a run waited for has succeeded; the code will ask for the next one or come to its end."""
         seq, at = resident.next_seq, run.loop.now
         if at < now:
             at = now
-        resident.outcomes.clear()
         record = Record(seq, at, operation.location, body)
         entries = [Entry(to_row(record))]
-        commands = run.deliver(record)
+        commands = run.deliver(record, known)
         if run.is_plain and seq != limits.JOURNAL_RECORDS_WARN:
-            if len(commands) == 1:
-                command = commands[0]
-                if type(command) is RunStep and len(operations) == 1 and run.outcome is None:
+            ended, pending = run.outcome, len(run.pending.operations)
+            if ended is None:
+                if pending == 1 == len(commands) and type(command := commands[0]) is RunStep:
                     return self._going_on(resident, command.operation, seq, at, entries)
-            elif not commands and type(ended := run.outcome) is Complete and resident.parent is None and not operations:
+            elif type(ended) is Complete and not pending and not commands and resident.parent is None:
                 return self._completing(resident, ended, at, entries)
         resident.commands = commands
         return self._close_turn(resident, now, entries, [])
@@ -155,18 +177,12 @@ class TurnBuilder:
     def _going_on(self, resident: Resident, step: StepOperation, seq: int, at: int, entries: list[Entry]) -> Turn:
         """What is to be stored when the run waits for one step and for nothing else."""
         resident.following = step
-        resident.saved_count, resident.saved_digest, resident.saved_run_status = 1, step.digest, _RUNNING
-        return Turn(
-            resident.key,
-            resident.epoch,
-            1,
-            seq,
-            entries,
-            _RUNNING,
-            None,
-            at,
-            encode_step_frontier(seq if entries else 1, step),
-        )
+        resident.saved_count = 1
+        resident.saved_digest = step.digest
+        resident.saved_run_status = _RUNNING
+        frontier = encode_step_frontier(seq if entries else 1, step)
+        kind = StepTurn if entries else Turn
+        return kind(resident.key, resident.epoch, 1, seq, entries, _RUNNING, None, at, frontier)
 
     def _completing(self, resident: Resident, ended: Complete, at: int, entries: list[Entry]) -> Turn:
         """What is to be stored when the run has come to its end, and nobody but its caller is to hear of it."""
@@ -307,7 +323,7 @@ class TurnBuilder:
                 self._note_hook(resident, outcome)
             record = Record(seq, at, operation.location, outcome.body)
             entries.append(Entry(to_row(record)))
-            resident.commands += run.deliver(record)
+            resident.commands += run.deliver(record, outcome.known)
             seq += 1
             if timers or run.outcome is not None or len(entries) >= limits.TURN_RECORDS_MAX:
                 break

@@ -40,7 +40,7 @@ from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.loop import Post, batch
-from perdure.kernel.operation import StepOperation, decode_frontier
+from perdure.kernel.operation import decode_frontier
 from perdure.kernel.run import Run
 from perdure.store.base import (
     CLAIMABLE,
@@ -248,8 +248,12 @@ class Worker:
             return
         resident.key = created.key
         self._enter(resident, cursor)
-        if resident.following is not None and created.committed is PLAIN:
-            self._go_on(resident, resident.following, 2)
+        following = resident.following
+        if following is not None and created.committed is PLAIN:
+            resident.following = None
+            self._steps.start(resident, following)
+            if resident.inbox.unread:
+                self._settle(resident)
         else:
             self._follow_with_the_rest(resident)
             self._after_commit(resident, prepared.turn, created.committed or PLAIN, cursor)
@@ -393,20 +397,41 @@ class Worker:
                 self._loop.call_soon(self._pump_if_wanted)
 
     def _pump_if_wanted(self) -> None:
-        if self._pump_wanted:
+        if self._pump_wanted or self._steps.ended:
             self._pump()
 
     def _pump(self) -> None:
         """Give a turn to every run that has something to do, and commit them together."""
-        self._pump_wanted = False
+        self._pump_wanted = True  # until all that is ready was looked at
         if self._closed:
             return
         now = self._clock.now()
         moved: list[Resident] = []
         turns: list[Turn] = []
         unmoved: list[Resident] = []
-        take_turn = self._builder.take_turn
+        take_turn, take_result = self._builder.take_turn, self._builder.take_result
+        ended = self._steps.ended
         with self._watchdog, batch():
+            while ended:
+                attempt, value = ended.popleft()
+                resident = attempt.resident
+                turn = None
+                if not (resident.queued or attempt.unwanted) and resident.in_flight is None and resident.is_current:
+                    try:
+                        turn = take_result(attempt, value, now)
+                    except (KeyboardInterrupt, SystemExit):
+                        self._drop(resident)
+                        raise
+                    except BaseException as error:
+                        self._park(resident, error)
+                        continue
+                if turn is None:
+                    self._steps.returned(attempt, value)
+                else:
+                    resident.in_flight = turn
+                    moved.append(resident)
+                    turns.append(turn)
+            self._pump_wanted = False
             for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
                 if not resident.is_current:
                     continue
@@ -461,13 +486,20 @@ class Worker:
             self._commit_failed(moved, turns, error)
             return
         self._outages.over()
+        start = self._steps.start
         for resident, turn, result in zip(moved, turns, done.result(), strict=True):
             if not resident.is_current:
                 self._adopt_children(turn)
                 continue
-            if resident.following is not None:
+            following = resident.following
+            if following is not None:
                 if result is PLAIN and not self.suspect:
-                    self._go_on(resident, resident.following, turn.expected_seq + 1)
+                    # `_after_commit`, when there is nothing more to it than starting one step.
+                    resident.in_flight = resident.following = None
+                    resident.next_seq = turn.expected_seq + len(turn.entries)
+                    start(resident, following)
+                    if resident.inbox.unread:
+                        self._settle(resident)
                     continue
                 self._follow_with_the_rest(resident)
             if isinstance(result, Rejected):
@@ -501,14 +533,6 @@ class Worker:
                 self._adopt_children(turn)
         if left and not self._closed:
             self._commit([r for r, _ in left], [t for _, t in left])
-
-    def _go_on(self, resident: Resident, step: StepOperation, next_seq: int) -> None:
-        """`_after_commit`, when there is nothing more to it than starting one step."""
-        resident.in_flight = resident.following = None
-        resident.next_seq = next_seq
-        self._steps.start(resident, step)
-        if resident.inbox.unread:
-            self._settle(resident)
 
     def _follow_with_the_rest(self, resident: Resident) -> None:
         """There is more to do after the commit: the step that follows becomes one of the commands."""

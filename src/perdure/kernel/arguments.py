@@ -85,7 +85,7 @@ class ArgumentsCodec:
                 pass
             else:
                 if float not in kinds or data.find(b"null") < 0:  # else NaN has become null: the long way tags it
-                    return self._within_limit(data), args
+                    return (data if len(data) <= limits.VALUE_BYTES_MAX else self._within_limit(data)), args
         data = self._within_limit(self._encode_bound(args, kwargs))
         return data, args if self._all_scalar(kinds) else None
 

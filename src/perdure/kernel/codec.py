@@ -12,6 +12,6 @@ from __future__ import annotations
 
 from perdure.kernel.arguments import ArgumentsCodec
 from perdure.kernel.shapes import storable
-from perdure.kernel.values import ValueCodec, codec_for, why_not_storable
+from perdure.kernel.values import UNREAD, ValueCodec, codec_for, why_not_storable
 
-__all__ = ["ArgumentsCodec", "ValueCodec", "codec_for", "storable", "why_not_storable"]
+__all__ = ["UNREAD", "ArgumentsCodec", "ValueCodec", "codec_for", "storable", "why_not_storable"]

@@ -87,6 +87,10 @@ class RunTask(asyncio.Task[Any]):
         return self._number
 
 
+#: What is left of a callback that was cancelled: a call that does nothing.
+_NOTHING = (tuple,)
+
+
 class RunCallback(msgspec.Struct, eq=False):
     """What `call_soon` returns: an `asyncio.Handle` in all but its class, which is slow to make, and one is made for
     every callback."""
@@ -98,7 +102,7 @@ class RunCallback(msgspec.Struct, eq=False):
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self.call = ()
+        self.call = _NOTHING  # not looked at before it is called: few are ever cancelled
 
     def cancelled(self) -> bool:
         return self.is_cancelled
@@ -240,17 +244,12 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.post.loop = self
         try:
             for handle in islice(ready, limits.TURN_CALLBACKS_MAX):  # it grows meanwhile
-                if not handle.is_cancelled:
-                    call = handle.call
-                    try:
-                        if len(call) == 2:  # most: a task, woken up by a future
-                            handle.context.run(call[0], call[1])
-                        else:
-                            handle.context.run(*call)
-                    except (KeyboardInterrupt, SystemExit):
-                        raise
-                    except BaseException as error:
-                        self.call_exception_handler({"exception": error})
+                try:
+                    handle.context.run(*handle.call)
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"exception": error})
                 if self.stopped:
                     return
             if len(ready) > limits.TURN_CALLBACKS_MAX:

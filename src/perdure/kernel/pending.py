@@ -35,7 +35,7 @@ class Pending:
     )
 
     def __init__(self) -> None:
-        #: By location, in the order in which they were asked for; changed here only.
+        #: By location, in the order in which they were asked for; changed here, and for steps by `Run`.
         self.operations: dict[str, Operation] = {}
         self.receives: dict[str, ReceiveOperation] = {}
         #: Whether a receive came or went since the store was last told; whether there ever was one.
@@ -60,11 +60,6 @@ class Pending:
 
     def get(self, location: str) -> Operation | None:
         return self.operations.get(location)
-
-    def add_step(self, step: StepOperation, location: str, digest: int) -> None:
-        """`add`, for a step, whose digest is known."""
-        self.operations[location] = step
-        self.digest += digest
 
     def add(self, operation: Operation) -> None:
         location = operation.location
@@ -96,18 +91,6 @@ class Pending:
             del self.receives[location]
             self.receives_changed = True
             self.hurried -= operation.time_is_over
-
-    def take_step(self, location: str) -> StepOperation | None:
-        """`get` and `remove` in one, for a step; None, changing nothing, if no step is pending there."""
-        operations = self.operations
-        step = operations.pop(location, None)
-        if type(step) is not StepOperation:
-            if step is not None:
-                operations[location] = step
-            return None
-        self.digest -= step.digest
-        step.settled = True
-        return step
 
     def back_off(self, step: StepOperation) -> None:
         """The step's next attempt is to begin at `step.next_at`."""

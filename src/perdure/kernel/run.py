@@ -45,7 +45,7 @@ from perdure.errors import (
     TooLarge,
 )
 from perdure.kernel import answers, changes, journal
-from perdure.kernel.codec import codec_for
+from perdure.kernel.codec import UNREAD, codec_for
 from perdure.kernel.commands import (
     CancelStep,
     Command,
@@ -185,8 +185,11 @@ class Run:
 
     # -- records in ----------------------------------------------------------------------------------------
 
-    def deliver(self, record: Record) -> list[Command]:
-        """Hand over one record, run until idle, return the commands asked for since the last call."""
+    def deliver(self, record: Record, known: Any = UNREAD) -> list[Command]:
+        """Hand over one record, run until idle, return the commands asked for since the last call.
+
+        `known`: what the result of a step decodes to, if whoever made the record has it (`ValueCodec.scalars`).
+        """
         seq, at, location, body = record.seq, record.at, record.location, record.body
         self.last_seq = seq
         loop = self.loop
@@ -195,16 +198,24 @@ class Run:
         if self.loops is not None:
             self.loops.note(seq, location)
         if type(body) is StepDone:  # before all others: most records are
-            step = self.pending.take_step(location)
-            if step is None:
+            pending = self.pending
+            operations = pending.operations
+            step = operations.get(location)
+            if type(step) is not StepOperation:
                 raise record_mismatch(self.id, record, self._unexplained())
+            # `Pending.remove`, without the call: every step comes by.
+            del operations[location]
+            pending.digest -= step.digest
+            step.settled = True
             if self.replaying and body.digest != crc32(step.data):
                 self._check_arguments(step, body.digest)
-            spec, future = step.spec, step.future
-            step.future = None  # see `Operation.take_future`
-            future.set_result(spec.result.decode(body.value, spec.what))
+            future, step.future = step.future, None  # see `Operation.take_future`
+            if known is UNREAD:
+                spec = step.spec
+                known = spec.result.decode(body.value, spec.what)
+            future.set_result(known)
             loop.drain()
-            if self.outcome is not None or not self.pending.operations or self._main.done():  # type: ignore[union-attr]
+            if self.outcome is not None or not operations or self._main.done():  # type: ignore[union-attr]
                 self._run_until_idle()
         else:
             self._hand_over(record)
@@ -475,7 +486,9 @@ class Run:
         )
         if not self.replaying:
             self._commands.append(RunStep(step))
-        self.pending.add_step(step, location, digest)
+        pending = self.pending  # `Pending.add`, without the call: every step comes by
+        pending.operations[location] = step
+        pending.digest += digest
         return step
 
     def ask_timer(self, name: str, at: int, fire: Callable[[], None], site_depth: int = 2) -> TimerOperation:

@@ -31,6 +31,9 @@ from perdure.kernel.tagged import Walker
 
 T = TypeVar("T")
 
+#: In the place of a value: it has to be decoded.
+UNREAD: Final = object()
+
 _ENVELOPE: Final = b'{"$tagged":'
 #: What every tag begins with. Looked for with `find`: `in` first tries whether bytes are a number, by an exception.
 _TAG: Final = b'"$'
@@ -180,7 +183,7 @@ class ValueCodec(Generic[T]):
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
-        #: Exact types that come back unchanged, so that `fresh` can hand out the value itself.
+        #: Exact types whose values come back unchanged and can never change: no need to decode what was just encoded.
         self.scalars = scalar_types(annotation)
         self._made: _Typed | None = None
         #: Decodes what holds no tag, which is nearly everything. Like `_made`, built when it is first needed.
@@ -225,12 +228,6 @@ class ValueCodec(Generic[T]):
             return self._read(data)  # type: ignore[no-any-return]
         except Exception as error:
             raise NotDecodable(f"{what} cannot be read back: {_reason(error)}") from None
-
-    def fresh(self, value: T, data: bytes) -> T:
-        """The value as workflow code must see it: what a replay will decode from `data`."""
-        if type(value) in self.scalars:
-            return value
-        return self.decode(data, "the value")
 
     def _encode_any(self, value: Any, what: str) -> bytes:
         typed = self._typed

@@ -280,6 +280,14 @@ class Turn(Struct, frozen=True, gc=False):
     dead: Sequence[DeadItem] = ()
 
 
+class StepTurn(Turn, frozen=True, gc=False):
+    """A turn that says nothing but this: a step of a first generation has succeeded (its one entry, without an effect),
+    and the code has asked for the next one. So the run goes on running, and `frontier` says which step it is.
+
+    Most turns are. A store may have a shorter way for them; to one that has none they are turns like all others.
+    """
+
+
 class Delivery(NamedTuple):
     """An item that a call put into an inbox: lets a worker in this process skip the read."""
 

@@ -12,9 +12,11 @@ from hashlib import blake2b
 from typing import Any
 
 from perdure.engine.resident import Outcome, Resident
+from perdure.engine.steps import Attempt
 from perdure.engine.turns import TurnBuilder
 from perdure.engine.worker import Newcomer, Prepared, Worker
 from perdure.errors import BadArgument
+from perdure.kernel.codec import UNREAD
 from perdure.kernel.commands import Command
 from perdure.kernel.journal import Record, from_row
 from perdure.kernel.operation import ChildOperation, Frontier, StepOperation, decode_frontier
@@ -53,9 +55,9 @@ def _guarded(guard: Guard) -> type[Run]:
     class GuardedRun(Run):
         """All of a run's code runs inside `deliver` or `replay`."""
 
-        def deliver(self, record: Record) -> list[Command]:
+        def deliver(self, record: Record, known: Any = UNREAD) -> list[Command]:
             with guard():
-                return super().deliver(record)
+                return super().deliver(record, known)
 
         def replay(self, records: Sequence[Record], frontier: Frontier | None) -> list[Command]:
             with guard():
@@ -87,6 +89,9 @@ class _Builder(TurnBuilder):
     def _spawn(self, resident: Resident, child: ChildOperation, now: int, seq: int) -> Entry:
         self._following = self.seed_of(child.child_id, 1)
         return super()._spawn(resident, child, now, seq)
+
+    def take_result(self, attempt: Attempt, value: Any, now: int) -> Turn | None:
+        return None  # so that every turn is taken below
 
     def take_turn(self, resident: Resident, now: int) -> Turn | None:
         if self._memory is not None and resident.key and not resident.commands:

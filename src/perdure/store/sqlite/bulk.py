@@ -3,21 +3,22 @@
 `apsw` gives up the interpreter's lock while SQLite works, and must then wait for the busy event loop to give it back:
 up to five milliseconds, for every statement. Row by row the two threads would take turns where they should overlap. So
 the usual work of a busy worker, advancing and starting runs, is one INSERT into a view, whose trigger does the rest
-from JSON: SQLite goes through all rows, commits and syncs without asking Python for anything.
+from JSON: SQLite goes through all rows, commits and syncs without asking Python for anything. What is JSON or binary
+itself goes beside it, in one piece, so that nobody has to quote it and to take the quotes away again.
 
-All or nothing: whatever is unusual (a turn that does not fit, an id that is taken, a large or binary value) makes the
-statement fail and the group go the long way, where refused and repeated turns are recognised one by one.
+All or nothing: whatever is unusual (a turn that does not fit, an id that is taken, a large value) makes the statement
+fail and the group go the long way, where refused and repeated turns are recognised one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import apsw
 import msgspec
 
-from perdure.store.base import PLAIN, Created, Creation, NewRun, Turn
+from perdure.store.base import PLAIN, Created, Creation, NewRun, RunKey, StepTurn, Turn
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
@@ -26,8 +27,10 @@ _BULK, _KEY = SQL["bulk"], SQL["key_of_run"]
 
 #: Fewer rows are not worth the detour.
 BULK_ROWS_MIN: Final = 16
-#: Larger values go the long way: SQLite reads the JSON text of a row once for each of its columns.
+#: Larger values go the long way: here all of them are copied into one piece.
 BULK_BYTES_MAX: Final = 8_192
+
+_NOWHERE: Final = (None, None)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,38 +49,51 @@ class Bulk:
     """The rows of one group."""
 
     def __init__(self) -> None:
+        self._stepped: list[tuple[Any, ...]] = []
         self._advanced: list[tuple[Any, ...]] = []
         self._finished: list[tuple[Any, ...]] = []
         self._records: list[tuple[Any, ...]] = []
         self._runs: list[tuple[Any, ...]] = []
-        self._first_records: list[tuple[Any, ...]] = []
-
-    def __len__(self) -> int:
-        return len(self._advanced) + len(self._finished) + len(self._runs)
+        #: What rows refer to by its position, beginning with 1, and how far that has come.
+        self._parts: list[bytes] = []
+        self._end = 1
 
     def add(self, turns: Sequence[Turn], creations: Sequence[Creation]) -> bool:
         """False if one of them is not plain; the whole is then of no use."""
         try:
             for turn in turns:
-                self._add_turn(turn)
+                if type(turn) is StepTurn:
+                    self._add_step(turn)
+                else:
+                    self._add_turn(turn)
             for new, opening in creations:
                 self._add_run(new, opening)
-        except (_Unusual, UnicodeDecodeError):
+        except _Unusual:
             return False
         return True
 
-    def commit(self, session: Session) -> int:
-        """Make it durable. Returns the key of the first new run, the others follow it one by one; 0 if there is none.
-
-        Raises `apsw.ConstraintError`, with nothing changed, if anything did not fit.
-        """
-        lists = (self._advanced, self._finished, self._records, self._runs, self._first_records)
+    def parameters(self) -> tuple[Any, ...]:
+        """Of the statement, which raises `apsw.ConstraintError`, with nothing changed, if anything does not fit."""
+        lists = (self._stepped, self._advanced, self._finished, self._records, self._runs)
         rows = [_encode(each).decode() for each in lists]
-        session.execute(_BULK, (*rows, len(self._advanced), len(self._finished)))
-        if not self._runs:
-            return 0
-        first: int = session.value(_KEY, (self._runs[0][0],))
-        return first
+        return (*rows, b"".join(self._parts), len(self._stepped), len(self._advanced), len(self._finished))
+
+    def first_key(self, session: Session) -> RunKey:
+        """The key of the first run that was created, the others follow it one by one; 0 if there is none."""
+        found: RunKey = session.value(_KEY, (self._runs[0][0],)) if self._runs else 0
+        return found
+
+    def _add_step(self, turn: StepTurn) -> None:
+        seq, at, _, location, data, check = turn.entries[0].row
+        frontier = turn.frontier
+        if frontier is None or seq != turn.expected_seq:  # a mistake of the caller: the long way says what to do
+            raise _Unusual
+        size, begin = len(data), self._end
+        self._end = end = begin + size + len(frontier)
+        if end - begin > BULK_BYTES_MAX:
+            raise _Unusual
+        self._parts += (data, frontier)
+        self._stepped.append((turn.key, turn.epoch, seq, at, location, check, begin, size, len(frontier)))
 
     def _add_turn(self, turn: Turn) -> None:
         if turn.consumed or turn.pruned or turn.continued is not None or turn.notice is not None:
@@ -85,13 +101,16 @@ class Bulk:
         if turn.waits is not None or turn.returned or turn.dead:
             raise _Unusual
         key, generation, expected, entries = turn.key, turn.generation, turn.expected_seq, turn.entries
-        records = self._records
+        begin = self._end
         for entry in entries:
             seq, at, kind, location, data, check = entry.row
             if entry.effect is not None or len(data) > BULK_BYTES_MAX:
                 raise _Unusual
-            records.append((key, generation, seq, at, kind, location, data.decode(), check))
-        status, frontier = turn.status, turn.frontier
+            self._parts.append(data)
+            self._records.append((key, generation, seq, at, kind, location, check, begin, len(data)))
+            begin += len(data)
+        self._end = begin
+        status = turn.status
         rows = self._finished if status.terminal else self._advanced
         rows.append(
             (
@@ -99,13 +118,13 @@ class Bulk:
                 expected + len(entries),
                 turn.at,
                 turn.wake_at,
-                frontier and _text(frontier),
-                turn.custom_status and _text(turn.custom_status),
-                turn.state and _text(turn.state),
                 key,
                 turn.epoch,
                 generation,
                 expected,
+                *self._place(turn.frontier),
+                *(self._place(turn.custom_status) if turn.custom_status is not None else _NOWHERE),
+                *(self._place(turn.state) if turn.state is not None else _NOWHERE),
             )
         )
 
@@ -115,7 +134,6 @@ class Bulk:
         if (opening.epoch, opening.generation, opening.expected_seq) != FIRST_POSITION:
             raise _Unusual  # a mistake of the caller, refused on the long way
         seq, at, kind, location, data, check = new.started
-        self._first_records.append((seq, at, kind, location, _text(data), check))
         self._runs.append(
             (
                 new.id,
@@ -125,24 +143,35 @@ class Bulk:
                 int(new.owner is not None),
                 new.owner,
                 new.created_at,
-                new.input_digest.hex(),
                 opening.wake_at,
-                opening.frontier and _text(opening.frontier),
-                opening.custom_status and _text(opening.custom_status),
-                opening.state and _text(opening.state),
+                *self._place(new.input_digest),
+                *self._place(opening.frontier),
+                *(self._place(opening.custom_status) if opening.custom_status is not None else _NOWHERE),
+                *(self._place(opening.state) if opening.state is not None else _NOWHERE),
+                seq,
+                at,
+                kind,
+                location,
+                check,
+                *self._place(data),
             )
         )
+
+    def _place(self, data: bytes | None) -> tuple[int | None, int | None]:
+        """Where a value is among the bytes."""
+        if data is None:
+            return _NOWHERE
+        size, begin = len(data), self._end
+        if size > BULK_BYTES_MAX:
+            raise _Unusual
+        self._end = begin + size
+        self._parts.append(data)
+        return begin, size
 
 
 def only_opens(turn: Turn) -> bool:
     """Whether a first turn merely says what the run waits for: then it is part of the new row, not a change of it."""
     return not turn.entries and not turn.status.terminal and turn.continued is None
-
-
-def _text(data: bytes) -> str:
-    if len(data) > BULK_BYTES_MAX:
-        raise _Unusual
-    return data.decode()
 
 
 Request = tuple[Sequence[Turn], Sequence[Creation]]
@@ -160,18 +189,24 @@ def is_worthwhile(requests: Iterable[Request]) -> bool:
     return False
 
 
-def commit_all(session: Session, requests: Sequence[Request]) -> list[Sequence[Any]] | None:
+def commit_all(
+    session: Session, requests: Sequence[Request], only_sqlite_is_left: Callable[[], None]
+) -> list[Sequence[Any]] | None:
     """Carry out all requests in one transaction of their own, one list of answers each. None: nothing was done, they
-    have to go the long way."""
+    have to go the long way. `only_sqlite_is_left` is called at the moment from which on the interpreter is not needed.
+    """
     if not is_worthwhile(requests):
         return None
     bulk = Bulk()
     if not all(bulk.add(turns, creations) for turns, creations in requests):
         return None
+    parameters = bulk.parameters()
+    only_sqlite_is_left()
     try:
-        key = bulk.commit(session)
+        session.execute(_BULK, parameters)
     except apsw.ConstraintError:
         return None
+    key = bulk.first_key(session)
     answers: list[Sequence[Any]] = []
     for turns, creations in requests:
         created: list[Any] = [PLAIN] * len(turns)

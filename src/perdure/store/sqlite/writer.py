@@ -50,6 +50,8 @@ HERE_PAUSE_FACTOR: Final = 20.0
 #: Answers in a row that may be given without letting the loop look at its sockets and timers: about a
 #: millisecond.
 HERE_STREAK_MAX: Final = 4
+#: How long the loop's thread stands aside at most for the writer to begin; 500 turns take it a third of a millisecond.
+STAND_ASIDE_SECONDS_MAX: Final = 0.002
 #: Pages in the WAL before they are copied into the database; SQLite's own default. Done by the writer thread,
 #: not within whichever commit happens to reach the number: copying takes tens of milliseconds.
 CHECKPOINT_PAGES: Final = 1_000
@@ -79,6 +81,8 @@ class Writer(Lane):
         self._using = threading.Lock()
         self._counting = threading.Lock()
         self._outstanding = 0
+        #: Held from the moment a large job is given to an idle writer until only SQLite is left to work on it.
+        self._begun = threading.Lock()
         self._here_again_at = 0.0
         self._streak = 0
         self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
@@ -92,7 +96,17 @@ class Writer(Lane):
     def submit(self, function: Callable[..., Any], arguments: Sequence[Any]) -> asyncio.Future[Any]:
         with self._counting:
             self._outstanding += 1
-        return super().submit(function, arguments)
+            is_idle = self._outstanding == 1
+        request = _request(function, arguments) if is_idle else None
+        if request is None or not bulk.is_worthwhile([request]):
+            return super().submit(function, arguments)
+        # Stand aside until SQLite is at work on it. A thread that asks for the interpreter gets it when the one that
+        # has it waits for something, or after five milliseconds: by then a busy loop has often done all that it could
+        # have done meanwhile, and has to wait in turn (docs/decisions/0100-the-loop-stands-aside.md).
+        self._begun.acquire(blocking=False)  # it may be free or not: nobody need have waited for the last one
+        future = super().submit(function, arguments)
+        self._begun.acquire(timeout=STAND_ASIDE_SECONDS_MAX)
+        return future
 
     def commit_here(self, function: Callable[..., Any], arguments: Sequence[Any]) -> asyncio.Future[Any]:
         """Like `submit`, but on the spot if that delays nobody. A loop's own jobs keep their order."""
@@ -192,17 +206,22 @@ class Writer(Lane):
 
     def _at_once(self, session: Session, jobs: list[Job]) -> list[Outcome]:
         """The outcomes of a group that one statement could carry out; nothing was done if there are none."""
-        requests = [_request(job) for job in jobs]
-        if None in requests:
-            return []
-        answers = bulk.commit_all(session, [request for request in requests if request is not None])
+        requests = [_request(job.function, job.arguments) for job in jobs]
+        known = [request for request in requests if request is not None]
+        answers = bulk.commit_all(session, known, self._has_begun) if len(known) == len(jobs) else None
         if answers is None:
+            self._has_begun()
             return []
         self._count_transaction()
         return [
             (job, data_version(session) if job.function is data_version else answer, None)
             for job, answer in zip(jobs, answers, strict=True)
         ]
+
+    def _has_begun(self) -> None:
+        """The loop's thread need not stand aside any longer."""
+        if self._begun.locked():
+            self._begun.release()
 
     def _count_transaction(self) -> None:
         self.transactions += 1
@@ -304,13 +323,13 @@ class Writer(Lane):
         return error if isinstance(error, StoreError) else fault(self._path, error)
 
 
-def _request(job: Job) -> bulk.Request | None:
+def _request(function: Callable[..., Any], arguments: Sequence[Any]) -> bulk.Request | None:
     """What a job asks for, if one statement may do it together with others."""
-    if job.function is commit_turns:
-        return job.arguments[0], ()
-    if job.function is create_all:
-        return (), job.arguments[0]
-    if job.function is data_version:  # often among them, and it changes nothing
+    if function is commit_turns:
+        return arguments[0], ()
+    if function is create_all:
+        return (), arguments[0]
+    if function is data_version:  # often among them, and it changes nothing
         return (), ()
     return None
 
@@ -318,7 +337,7 @@ def _request(job: Job) -> bulk.Request | None:
 def _parts(jobs: list[Job]) -> list[list[Job]]:
     """A group in the parts that are carried out in one transaction each, in the same order: all together, unless a
     large batch of turns in it can be done by one statement when the others do not get in its way."""
-    requests = [_request(job) for job in jobs]
+    requests = [_request(job.function, job.arguments) for job in jobs]
     if None not in requests or not bulk.is_worthwhile(filter(None, requests)):
         return [jobs]
     parts: list[list[Job]] = []

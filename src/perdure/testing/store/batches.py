@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import BadArgument
+from perdure.kernel.journal import Row
 from perdure.store.base import Committed, Created, Entry, Existing, NewRun, Rejected, Status, Store, Turn
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
@@ -23,6 +24,7 @@ from perdure.testing.store.kit import (
     send,
     started_row,
     step_row,
+    stepping,
     turn,
 )
 
@@ -138,6 +140,58 @@ def check_many_turns_are_committed_as_one_would_be(world: World) -> None:
             for field in expected.__struct_fields__:
                 if field not in ("key", "id"):
                     assert getattr(row, field) == getattr(expected, field), field
+
+    world.run(check)
+
+
+@cases([b"1", '"ü\\u0000 \\" \\n"'.encode(), b"\xff\xfe not text", b'"' + b"x" * 10_000 + b'"'])
+def check_turns_from_step_to_step_are_turns_like_others(world: World, value: bytes) -> None:
+    """`StepTurn`: alone, in a batch of its kind, and beside others; a store may have a shorter way for them."""
+
+    async def check(store: Store) -> None:
+        keys = await create_many(store)
+        (single,) = await create_many(store, "single", 1)
+        (alone,) = await create_many(store, "alone", 1)
+
+        def row(seq: int) -> Row:
+            return step_row(seq)._replace(data=value)
+
+        for seq in (2, 3):
+            await accept(store, turn(single, seq, row(seq), frontier=value))
+            await accept(store, stepping(alone, seq, row(seq), frontier=value))
+        results = [*await store.commit([stepping(key, 2, row(2), frontier=value) for key in keys])]
+        results += await store.commit(
+            [stepping(key, 3, row(3), frontier=value) for key in keys[:30]]
+            + [turn(key, 3, row(3), frontier=value) for key in keys[30:]]
+        )
+        assert all(isinstance(result, Committed) for result in results)
+        expected, journals, inbox = await everything(store, "single0")
+        for name in ("alone0", *(f"r{n}" for n in range(MANY))):
+            found_row, found, unread = await everything(store, name)
+            assert (found, unread) == (journals, inbox)
+            for field in expected.__struct_fields__:
+                if field not in ("key", "id"):
+                    assert getattr(found_row, field) == getattr(expected, field), field
+
+    world.run(check)
+
+
+@cases([{"epoch": 9}, {"expected_seq": 7}, {"key": 99_999}])
+def check_one_refused_turn_from_step_to_step_does_not_touch_the_others(world: World, wrong: dict[str, Any]) -> None:
+    """Laws 6 and 7 in a batch of `StepTurn`s; and when it comes again, what was accepted is recognised."""
+
+    async def check(store: Store) -> None:
+        keys = await create_many(store)
+        turns = [stepping(key, 2) for key in keys]
+        turns[20] = stepping(wrong.get("key", keys[20]), 2, **{name: wrong[name] for name in wrong if name != "key"})
+        for again in (False, True):
+            results = await store.commit(turns)
+            assert [isinstance(result, Rejected) for result in results] == [n == 20 for n in range(MANY)]
+            repeated = [result.repeated for result in results if isinstance(result, Committed)]
+            assert repeated == [again] * (MANY - 1)
+        assert (await row_of(store, "r20")).next_seq == 2
+        assert {(await row_of(store, f"r{n}")).next_seq for n in range(MANY) if n != 20} == {3}
+        assert {len(await store.journal(key, 1)) for key in keys if key != keys[20]} == {2}
 
     world.run(check)
 

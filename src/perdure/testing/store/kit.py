@@ -34,6 +34,7 @@ from perdure.store.base import (
     Send,
     Spawn,
     Status,
+    StepTurn,
     Store,
     Turn,
     Watch,
@@ -169,6 +170,12 @@ def turn(key: RunKey, seq: int, *entries: Entry | Row, **changes: Any) -> Turn:
         "at": 100 + seq,
     }
     return Turn(**(fields | changes))
+
+
+def stepping(key: RunKey, seq: int, row: Row | None = None, **changes: Any) -> StepTurn:
+    """The turn of a run that goes from one step to the next."""
+    plain = turn(key, seq, row or step_row(seq), **({"frontier": b'{"seq":2}'} | changes))
+    return StepTurn(**{field: getattr(plain, field) for field in plain.__struct_fields__})
 
 
 def finishing(key: RunKey, seq: int, **changes: Any) -> Turn:
