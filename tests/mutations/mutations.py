@@ -270,8 +270,8 @@ MUTATIONS = [
     # -- steps -------------------------------------------------------------------------------------------------------
     Mutation(
         "none-is-missing", "a step that returns None counts as not done",
-        f"{_STEPS}:StepRunner._returned", "spec = operation.spec",
-        "spec = operation.spec\n    if value is None:\n        self._over(attempt, None)\n        return",
+        f"{_STEPS}:StepRunner._serve", "value = returned.value",
+        "value = returned.value\n                if value is None:\n                    continue",
     ),
     Mutation(
         "attempts-are-not-counted", "every attempt is the first",

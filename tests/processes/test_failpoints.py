@@ -31,6 +31,8 @@ WALK = {
     "step.begins": (1, 3),
     "step.returned": (1, 2),
     "step.over": (1, 2),
+    "result.returned": (1,),
+    "result.taken": (1,),
     "timer.due": (1,),
     "child.stored": (1,),
     "run.ended": (1, 2),

@@ -56,6 +56,8 @@ class Attempt(msgspec.Struct, eq=False):
     resident: Resident
     operation: StepOperation
     number: int
+    #: Whether the run waits for this step and for nothing else, as far as whoever started it knew.
+    alone: bool = False
     task: asyncio.Task[None] | None = None
     unwanted: bool = False
     _context: StepContext | None = None
@@ -111,7 +113,8 @@ class StepRunner:
         #: `burst_is_over`, so that whoever hears of a finished step has no need to arrange for a callback.
         self.is_serving = False
         #: What the burst that is going on has brought so far: attempts whose code came to its end without waiting, and
-        #: what it returned, if that is a scalar. Whoever hears that the burst is over takes them.
+        #: what it returned, if that is a scalar and all the run waits for. Whoever hears that the burst is over takes
+        #: them.
         self.ended: deque[tuple[Attempt, Any]] = deque()
         self._running = 0
         self._running_by_step: dict[str, int] = {}
@@ -126,13 +129,14 @@ class StepRunner:
         self.stand_in: StandIn | None = None
         self.delays = True
 
-    def start(self, resident: Resident, operation: StepOperation) -> None:
-        """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over."""
+    def start(self, resident: Resident, operation: StepOperation, alone: bool = False) -> None:
+        """Begin the next attempt of a step, unless it is settled, under way, or in a backoff that is not over. `alone`:
+        if it succeeds it may be all there is to know for the next turn."""
         location, attempts = operation.location, resident.attempts
         # One in its backoff comes again when that is over.
         if operation.settled or operation.next_at or location in attempts or not self.accepting:
             return
-        attempts[location] = attempt = Attempt(resident, operation, operation.attempts + 1)
+        attempts[location] = attempt = Attempt(resident, operation, operation.attempts + 1, alone)
         if self._running >= self._steps_max or operation.spec.concurrency is not None:
             self._admit(attempt)
             return
@@ -229,15 +233,11 @@ class StepRunner:
                 if attempt.unwanted:
                     self._leave(attempt)
                     continue
-                operation = attempt.operation
-                spec, args = operation.spec, operation.args
+                spec = attempt.operation.spec
                 context = copy_context()
                 context.run(_set_step, attempt)
                 try:
-                    if args is not None and spec.is_bare and self.stand_in is None:
-                        coroutine = spec.function(*args)  # nothing has to be around it
-                    else:
-                        coroutine = self._limited(attempt)
+                    coroutine = self._coroutine(attempt)
                     awaited = context.run(coroutine.send, None)
                 except StopIteration as returned:
                     if self._waiting or spec.concurrency is not None:
@@ -245,9 +245,9 @@ class StepRunner:
                     else:
                         self._running -= 1
                     value = returned.value
-                    if type(value) in spec.result.scalars:
+                    if attempt.alone and type(value) in spec.result.scalars:
                         ended.append((attempt, value))
-                    else:  # encoded before other code can change it
+                    else:  # encoded at once, before other code can change it
                         self.returned(attempt, value)
                 except BaseException as error:
                     self._raised(attempt, error)
@@ -291,7 +291,7 @@ class StepRunner:
     def _gathers(self, resident: Resident, began: float) -> bool:
         """Whether a turn of this run had better wait for the next burst: a thousand parallel steps would otherwise be
         stored a few at a time."""
-        if self._queue[0].resident is not resident or len(self.ended) + len(resident.outcomes) >= _GATHERED_MAX:
+        if self._queue[0].resident is not resident or len(resident.outcomes) >= _GATHERED_MAX:
             return False
         return self._loop.time() - began < _GATHERING_SECONDS
 
@@ -304,6 +304,14 @@ class StepRunner:
     def _server_waits(self) -> None:
         if self._queue and not self._server_is_due:
             self._send_for_server()
+
+    def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
+        """The attempt, about to run: the step's own coroutine, if nothing has to be around it."""
+        operation = attempt.operation
+        spec, args = operation.spec, operation.args
+        if args is not None and spec.is_bare and self.stand_in is None:
+            return spec.function(*args)  # type: ignore[no-any-return]
+        return self._limited(attempt)
 
     def returned(self, attempt: Attempt, value: Any) -> None:
         """The code of an attempt, which has left, came to its end."""

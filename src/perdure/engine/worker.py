@@ -67,6 +67,8 @@ from perdure.store.items import decode_journal, input_digest
 logger = logging.getLogger("perdure.worker")
 run_logger = logging.getLogger("perdure.run")
 
+#: Looked at for every turn: a member of an enum is found by a search.
+_COMPLETED = Status.COMPLETED
 #: Runs given a turn in one callback, so that a burst does not keep the host loop from other work.
 _RUNS_PER_PUMP = 500
 #: How far ahead runs are loaded whose time is near, in intervals of the sweep; these vary by a fifth.
@@ -156,8 +158,10 @@ class Worker:
         self._linter.read(spec.name, spec.version)
         answer: asyncio.Future[Stored] = self._loop.create_future()
         self._newcomers.append(Newcomer(spec, data, run_id, answer))
+        if self._pump_wanted:
+            return answer  # it comes with the others
         task = asyncio.current_task(self._loop)
-        if task is None or self._pump_wanted or self._steps.is_serving or has_other_work(self._loop):
+        if task is None or self._steps.is_serving or has_other_work(self._loop):
             self._schedule_pump()
         else:  # it is alone, so there is nothing to gather: the rounds of the loop until it is stored are saved
             with outside(self._loop, task):
@@ -182,15 +186,8 @@ class Worker:
     def _prepare(self, newcomer: Newcomer, now: int) -> Prepared:
         spec, data, run_id = newcomer.spec, newcomer.data, newcomer.id
         started = started_record(spec, data, self.draw_seed(), now)
-        new = NewRun(
-            id=run_id,
-            workflow=spec.name,
-            version=spec.version,
-            input_digest=input_digest(spec.name, data),
-            started=to_row(started),
-            created_at=now,
-            owner=self.id,
-        )
+        digest = input_digest(spec.name, data)
+        new = NewRun(run_id, spec.name, spec.version, digest, to_row(started), now, None, self.id)
         resident = Resident(0, 1, self._new_run(spec, run_id, 1), 2, None, Inbox())
         try:
             resident.commands = resident.run.deliver(started)
@@ -251,7 +248,7 @@ class Worker:
         following = resident.following
         if following is not None and created.committed is PLAIN:
             resident.following = None
-            self._steps.start(resident, following)
+            self._steps.start(resident, following, True)
             if resident.inbox.unread:
                 self._settle(resident)
         else:
@@ -264,8 +261,12 @@ class Worker:
         if self.cursor != cursor:
             self.errands.reread_news(cursor)
 
-    def _new_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
+    def _known_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
+        """For a run that is under way: nobody may have read its code here yet."""
         self._linter.read_quietly(spec.name, spec.version)
+        return self._new_run(spec, run_id, generation)
+
+    def _new_run(self, spec: WorkflowSpec, run_id: str, generation: int) -> Run:
         return self.run_class(
             spec,
             run_id,
@@ -303,7 +304,7 @@ class Worker:
         if spec is None:
             self._release_unknown(loaded)
             return
-        run = self._new_run(spec, row.id, row.generation)
+        run = self._known_run(spec, row.id, row.generation)
         try:
             records = decode_journal(loaded)
             frontier = decode_frontier(row.frontier) if row.frontier is not None else None
@@ -382,7 +383,7 @@ class Worker:
         spec = self._registry.workflow(new.workflow, new.version)
         if spec is None:  # described by a workflow object that is not registered here any more
             return
-        run = self._new_run(spec, new.id, 1)
+        run = self._known_run(spec, new.id, 1)
         resident = Resident(key, 1, run, 2, new.parent, Inbox())
         resident.written = (from_row(new.started),)
         self._enter(resident, cursor)
@@ -497,11 +498,14 @@ class Worker:
                     # `_after_commit`, when there is nothing more to it than starting one step.
                     resident.in_flight = resident.following = None
                     resident.next_seq = turn.expected_seq + len(turn.entries)
-                    start(resident, following)
+                    start(resident, following, True)
                     if resident.inbox.unread:
                         self._settle(resident)
                     continue
                 self._follow_with_the_rest(resident)
+            elif result is PLAIN and turn.status is _COMPLETED and not (resident.commands or resident.hooks):
+                self._end(resident, turn)  # and that is all
+                continue
             if isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
@@ -584,7 +588,7 @@ class Worker:
         spec = self._registry.workflow(following.workflow, following.version)
         if spec is None:
             raise AssertionError("a run continued as a workflow that was registered a moment ago")
-        resident.run = self._new_run(spec, ended.id, ended.generation + 1)
+        resident.run = self._known_run(spec, ended.id, ended.generation + 1)
         resident.next_seq, resident.pruned = 2, 0
         resident.saved_count = resident.saved_digest = -1
         resident.saved_wake = None
@@ -679,7 +683,8 @@ class Worker:
         if self.suspect:
             self._cleared(resident)
         self._deadlines.set(resident.key, None)
-        self._steps.cancel_all(resident)
+        if resident.attempts:
+            self._steps.cancel_all(resident)
         resident.run.close()
         self._finished(resident.id, last)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import astuple
 
 from perdure import limits
 from perdure.errors import NotDecodable, NotStorable
@@ -21,6 +22,9 @@ from perdure.kernel.values import codec_for, too_large
 
 #: Combinations of argument types remembered per function; more than this is a function called with anything.
 _KNOWN_MAX = 64
+
+#: What msgspec decodes in the middle of an object just as it does by itself.
+_PLAIN = (bool, int, float, str)
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_named = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -51,6 +55,11 @@ class ArgumentsCodec:
         self._known: dict[tuple[type, ...], bool] = {}
         #: For calls with arguments of these types: what to encode them as, or None to go the long way.
         self._direct: dict[tuple[type, ...], type[msgspec.Struct] | None] = {}
+        #: Decodes a whole call at once, for functions that take nothing but scalars. Made when it is first needed.
+        self._decode_whole: Callable[[Any], msgspec.Struct] | None = None
+        self._may_decode_whole = all(codec.annotation in _PLAIN for codec in self._codecs.values()) and (
+            len(positional) == len(self._parameters)
+        )
 
     def _least(self, positional: list[Parameter]) -> int:
         """How many positional arguments a call without keywords needs; above the maximum if none will do."""
@@ -142,6 +151,12 @@ class ArgumentsCodec:
 
         Raises `NotDecodable` naming the argument that is unknown, missing or of the wrong type.
         """
+        if self._may_decode_whole:
+            decode = self._decode_whole or self._prepare_whole()
+            try:
+                return astuple(decode(data)), {}
+            except (msgspec.MsgspecError, ValueError):
+                pass  # something is missing, tagged or wrong: found out below
         raws = self._read(_decode_named, data, f"the input of {self._what}")
         if not raws.keys() <= self._parameters.keys():
             unknown = next(name for name in raws if name not in self._parameters)
@@ -154,6 +169,12 @@ class ArgumentsCodec:
         if len(raws) > len(args) or len(self._parameters) > self._count_max:
             self._decode_rest(raws, args, kwargs)
         return tuple(args), kwargs
+
+    def _prepare_whole(self) -> Callable[[Any], msgspec.Struct]:
+        fields = [(name, codec.annotation) for name, codec in self._codecs.items()]
+        call = msgspec.defstruct("Call", fields, forbid_unknown_fields=True, gc=False)
+        self._decode_whole = decode = msgspec.json.Decoder(call).decode
+        return decode
 
     def _decode_positional(self, raws: Mapping[str, Raw]) -> list[Any]:
         args: list[Any] = []

@@ -72,16 +72,20 @@ class RunFuture(asyncio.Future[Any]):
         return cancelled
 
 
+#: Without `super()`, which makes an object to look it up: a wide run has many tasks.
+_init_task: Callable[..., None] = asyncio.Task.__init__
+
+
 class RunTask(asyncio.Task[Any]):
     """A task that hashes to its creation number and knows its branch."""
 
     __slots__ = ("_number", "branch")
 
     def __init__(self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None) -> None:
-        # Both before super().__init__, which puts the task into a WeakSet and so hashes it.
+        # Both before asyncio's own part, which puts the task into a WeakSet and so hashes it.
         self._number = loop.next_number() if branch.scope is None else branch.scope.next_number()
         self.branch = branch
-        super().__init__(coroutine, loop=loop, name=branch.path or "main", context=context)
+        _init_task(self, coroutine, loop=loop, name=branch.path or "main", context=context)
 
     def __hash__(self) -> int:
         return self._number
@@ -343,8 +347,14 @@ class RunLoop(asyncio.AbstractEventLoop):
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None,
         context: contextvars.Context | None = None, **_options: Any,
     ) -> asyncio.Task[T]:  # fmt: skip
+        if type(getattr(coro, "__qualname__", None)) is StepName:
+            # The usual member of a gather, located as if there were no task, so that it does not matter who made that.
+            parent = self.branch()
+            branch = Branch(parent.locate(coro.__name__), True, "", parent.scope)
+        else:
+            branch = self._branch_for(coro)
         # `name` is ignored for the location: TaskGroup passes it here only from Python 3.13 on.
-        task = self.spawn(coro, self._branch_for(coro), context)
+        task = self.spawn(coro, branch, context)
         if name is not None:
             task.set_name(name)
         return task
@@ -354,17 +364,15 @@ class RunLoop(asyncio.AbstractEventLoop):
         task = RunTask(coroutine, self, branch, context)
         if branch.scope is not None:
             branch.scope.add_task(task)
-        self._tasks.append(task)
-        if len(self._tasks) >= self._compact_at:
+        made = self._tasks
+        made.append(task)
+        if len(made) >= self._compact_at:
             self._tasks = self.unfinished_tasks()
             self._compact_at = max(64, 4 * len(self._tasks))
         return task
 
     def _branch_for(self, coroutine: Any) -> Branch:
         parent = self.branch()
-        if type(getattr(coroutine, "__qualname__", None)) is StepName:
-            # The usual member of a gather, located as if there were no task, so that it does not matter who made that.
-            return Branch(parent.locate(coroutine.__name__), single=True, scope=parent.scope)
         caller = sys._getframe(_WAIT_FOR_DEPTH)
         # The globals first: for a look at the code Python calls the audit hook (`engine.guarding`).
         if caller.f_globals is _WAIT_FOR_GLOBALS and caller.f_code is _WAIT_FOR_CODE:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from perdure.engine.client import Client
 from perdure.engine.recovery import Recovery
 from perdure.engine.steps import StepRunner
+from perdure.engine.turns import TurnBuilder
 from perdure.engine.worker import Worker
 from perdure.errors import BadArgument
 from perdure.kernel.run import Run
@@ -46,8 +47,10 @@ FAILPOINTS: Final[Mapping[str, Failpoint]] = {
     "turn.over": Failpoint(Worker, "_committed", True, ("A6",)),
     "step.admitted": Failpoint(StepRunner, "start", True, ("A7",)),
     "step.begins": Failpoint(StepRunner, "_coroutine", False, ("A7",)),
-    "step.returned": Failpoint(StepRunner, "_returned", False, ("A9",)),
-    "step.over": Failpoint(StepRunner, "_over", True, ("A9",)),
+    "step.returned": Failpoint(StepRunner, "returned", False, ("A9",)),
+    "step.over": Failpoint(StepRunner, "_note", True, ("A9",)),
+    "result.returned": Failpoint(TurnBuilder, "take_result", False, ("A9",)),
+    "result.taken": Failpoint(TurnBuilder, "take_result", True, ("A9",)),
     "timer.due": Failpoint(Worker, "_deadline_reached", False, ("A11",)),
     "child.stored": Failpoint(Worker, "_spawned", False, ("A13",)),
     "run.ended": Failpoint(Worker, "_end", False, ("A14",)),
