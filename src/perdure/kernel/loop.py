@@ -350,7 +350,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if type(getattr(coro, "__qualname__", None)) is StepName:
             # The usual member of a gather, located as if there were no task, so that it does not matter who made that.
             parent = self.branch()
-            branch = Branch(parent.locate(coro.__name__), True, "", parent.scope)
+            branch = Branch(parent.locate(coro.__name__), True, "", parent.scope)  # type: ignore[union-attr]
         else:
             branch = self._branch_for(coro)
         # `name` is ignored for the location: TaskGroup passes it here only from Python 3.13 on.

@@ -23,7 +23,7 @@ from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
 
-_BULK, _KEY = SQL["bulk"], SQL["key_of_run"]
+_BULK, _STEP, _KEY = SQL["bulk"], SQL["step"], SQL["key_of_run"]
 
 #: Fewer rows are not worth the detour.
 BULK_ROWS_MIN: Final = 16
@@ -40,9 +40,9 @@ class _Unusual(Exception):
 
 
 def prepare(session: Session) -> None:
-    """Make the view and its trigger, for this connection only."""
-    session.execute(SQL["bulk_view"])
-    session.execute(SQL["bulk_trigger"])
+    """Make the views and their triggers, for this connection only."""
+    for statement in (SQL["bulk_view"], SQL["bulk_trigger"], SQL["step_view"], SQL["step_trigger"]):
+        session.execute(statement)
 
 
 class Bulk:
@@ -215,3 +215,16 @@ def commit_all(
             key += 1
         answers.append(created)
     return answers
+
+
+def commit_step(session: Session, turn: StepTurn) -> bool:
+    """Carry out one turn by one statement, in a transaction of its own: a chain of steps has no group to be part of.
+    False: nothing was done, it has to go the long way."""
+    seq, at, _, location, data, check = turn.entries[0].row
+    if turn.frontier is None or seq != turn.expected_seq:
+        return False
+    try:
+        session.execute(_STEP, (turn.key, turn.epoch, seq, at, location, data, check, turn.frontier))
+    except apsw.ConstraintError:
+        return False
+    return True

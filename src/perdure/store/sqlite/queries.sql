@@ -113,6 +113,27 @@ END;
 INSERT INTO bulk (stepped, advanced, finished, records, runs, bytes, stepped_count, advanced_count, finished_count)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: step_view
+-- One turn of the same kind as those in `bulk.stepped`.
+CREATE TEMP VIEW step AS
+SELECT 0 AS run_key, 0 AS epoch, 0 AS seq, 0 AS at, '' AS location, x'' AS data, 0 AS "check", x'' AS frontier;
+
+-- name: step_trigger
+-- `advance_run` and `add_record` for it: nothing changes if it does not fit.
+CREATE TEMP TRIGGER step_carry_out INSTEAD OF INSERT ON step BEGIN
+    UPDATE runs SET status = 'running', next_seq = NEW.seq + 1, updated_at = NEW.at, wake_at = NULL,
+        frontier = NEW.frontier, recoveries = 0, reason = NULL
+    WHERE key = NEW.run_key AND epoch = NEW.epoch AND generation = 1 AND next_seq = NEW.seq
+        AND status IN ('pending', 'running', 'waiting');
+    SELECT RAISE(ABORT, 'the step does not fit') WHERE changes() <> 1;
+    INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
+    VALUES (NEW.run_key, 1, NEW.seq, NEW.at, 'step_done', NEW.location, NEW.data, NEW."check");
+END;
+
+-- name: step
+-- A step's result and where its run stands now, in a transaction of its own.
+INSERT INTO step (run_key, epoch, seq, at, location, data, "check", frontier) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
 -- name: key_of_run
 -- Where the new runs begin.
 SELECT key FROM runs WHERE id = ?;

@@ -321,7 +321,7 @@ class SQLiteStore:
         return await self._read(reads.load, keys)
 
     def commit(self, turns: Sequence[Turn]) -> asyncio.Future[Sequence[CommitResult]]:
-        if len(turns) <= _SMALL_COMMIT_TURNS and sum(len(turn.entries) for turn in turns) <= _SMALL_COMMIT_RECORDS:
+        if len(turns) <= _SMALL_COMMIT_TURNS and sum([len(turn.entries) for turn in turns]) <= _SMALL_COMMIT_RECORDS:
             return self._write_here(commit_turns, turns)
         return self._write(commit_turns, turns)
 

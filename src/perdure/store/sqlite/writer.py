@@ -23,6 +23,7 @@ import apsw
 
 from perdure.errors import StoreError
 from perdure.limits import SQLITE_BUSY_SECONDS, SQLITE_GROUP_JOBS_MAX
+from perdure.store.base import PLAIN, StepTurn
 from perdure.store.sqlite import bulk
 from perdure.store.sqlite.changes import create_all, data_version
 from perdure.store.sqlite.lane import Job, Lane, Outcome
@@ -38,6 +39,8 @@ from perdure.store.sqlite.session import (
 )
 from perdure.store.sqlite.turns import commit_turns
 
+#: The answer to a turn that is all there is.
+_PLAIN: Final = (PLAIN,)
 _BEGIN, _COMMIT, _ROLLBACK = SQL["begin"], SQL["commit"], SQL["rollback"]
 
 #: What `PRAGMA synchronous` says when every commit is synced; EXTRA is more.
@@ -90,6 +93,8 @@ class Writer(Lane):
         self._wants_room = False
         #: Transactions committed, for tests of the group commit and for `watch`.
         self.transactions = 0
+        #: The seconds that the connection waits for a lock.
+        self._patience = SQLITE_BUSY_SECONDS
 
     # -- asking (on a loop's thread) ---------------------------------------------------------------------
 
@@ -137,7 +142,7 @@ class Writer(Lane):
             if session is None:
                 return None
             began = time.monotonic()
-            session.connection.set_busy_timeout(0)
+            self._wait_for_locks(session, 0)
             try:
                 return self._outcomes([job])[0]
             except apsw.BusyError as error:
@@ -146,8 +151,6 @@ class Writer(Lane):
             finally:
                 if (took := time.monotonic() - began) > HERE_SECONDS_MAX:
                     self._here_again_at = began + took + took * HERE_PAUSE_FACTOR
-                if self.session is session:
-                    session.connection.set_busy_timeout(int(SQLITE_BUSY_SECONDS * 1000))
         finally:
             self._using.release()
 
@@ -155,11 +158,19 @@ class Writer(Lane):
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
         with self._using:
+            if self.session is not None:
+                self._wait_for_locks(self.session, SQLITE_BUSY_SECONDS)
             try:
                 return [outcome for part in _parts(jobs) for outcome in self._carry_out_part(part)]
             finally:
                 with self._counting:
                     self._outstanding -= len(jobs)
+
+    def _wait_for_locks(self, session: Session, seconds: float) -> None:
+        """How long a statement waits for other processes. Told to SQLite only when it changes."""
+        if self._patience != seconds:
+            self._patience = seconds
+            session.connection.set_busy_timeout(int(seconds * 1000))
 
     def _carry_out_part(self, jobs: list[Job]) -> list[Outcome]:
         try:
@@ -206,6 +217,13 @@ class Writer(Lane):
 
     def _at_once(self, session: Session, jobs: list[Job]) -> list[Outcome]:
         """The outcomes of a group that one statement could carry out; nothing was done if there are none."""
+        if len(jobs) == 1 and jobs[0].function is commit_turns:
+            turns = jobs[0].arguments[0]
+            if len(turns) == 1 and type(turns[0]) is StepTurn:
+                if not bulk.commit_step(session, turns[0]):
+                    return []
+                self._count_transaction()
+                return [(jobs[0], _PLAIN, None)]
         requests = [_request(job.function, job.arguments) for job in jobs]
         known = [request for request in requests if request is not None]
         answers = bulk.commit_all(session, known, self._has_begun) if len(known) == len(jobs) else None
@@ -233,6 +251,7 @@ class Writer(Lane):
         session.connection.wal_autocheckpoint(0)
         bulk.prepare(session)
         self._wants_room = session.value(SQL["synchronous"]) >= _SYNC_FULL
+        self._patience = SQLITE_BUSY_SECONDS
         self.session = session
 
     def after_round(self) -> None:
@@ -261,7 +280,7 @@ class Writer(Lane):
         except OSError:
             return
         try:
-            session.connection.set_busy_timeout(0)
+            self._wait_for_locks(session, 0)
             session.execute(SQL["small_cache"])
             session.execute(_BEGIN)
             session.execute(SQL["add_scratch_table"])
@@ -273,7 +292,6 @@ class Writer(Lane):
             log.debug("the WAL of %s grows as it is used: %s", self._path, error)
             self._recover(error)
         if self.session is session:  # not if that had to give the connection up
-            session.connection.set_busy_timeout(int(SQLITE_BUSY_SECONDS * 1000))
             session.execute(SQL["usual_cache"])
 
     def _pages_to_copy(self, session: Session) -> int:
@@ -286,7 +304,7 @@ class Writer(Lane):
     def finish(self) -> None:
         """Leave one tidy file, if that needs no waiting."""
         if self.session is not None:
-            self.session.connection.set_busy_timeout(0)
+            self._wait_for_locks(self.session, 0)
             self._checkpoint(SQL["truncate_wal"])
 
     def _checkpoint(self, statement: str) -> None:
