@@ -1,8 +1,9 @@
 """The worker: pumps resident runs, commits their turns, and lets loose what they asked for once it is durable.
 
 The path of one step's result:
-    step code returns -> `StepRunner` queues the outcome -> `_pump` (outside of any task of the host) hands it to the
-    kernel and builds a turn -> `store.commit` -> `_committed` starts what the code asked for.
+    step code returns -> `StepRunner` keeps it for the end of the burst, or queues an outcome -> `_pump` (outside of any
+    task of the host) hands it to the kernel and builds a turn -> `store.commit` -> `_committed` starts what the code
+    asked for.
 One turn of a run is in flight at a time; what arrives meanwhile goes into the next one, so a fan-out of a thousand
 steps needs few commits. Turns of all runs that are ready share one commit.
 
@@ -403,36 +404,17 @@ class Worker:
 
     def _pump(self) -> None:
         """Give a turn to every run that has something to do, and commit them together."""
-        self._pump_wanted = True  # until all that is ready was looked at
+        self._pump_wanted = False
         if self._closed:
             return
         now = self._clock.now()
         moved: list[Resident] = []
         turns: list[Turn] = []
         unmoved: list[Resident] = []
-        take_turn, take_result = self._builder.take_turn, self._builder.take_result
-        ended = self._steps.ended
+        take_turn = self._builder.take_turn
         with self._watchdog, batch():
-            while ended:
-                attempt, value = ended.popleft()
-                resident = attempt.resident
-                turn = None
-                if not (resident.queued or attempt.unwanted) and resident.in_flight is None and resident.is_current:
-                    try:
-                        turn = take_result(attempt, value, now)
-                    except (KeyboardInterrupt, SystemExit):
-                        self._drop(resident)
-                        raise
-                    except BaseException as error:
-                        self._park(resident, error)
-                        continue
-                if turn is None:
-                    self._steps.returned(attempt, value)
-                else:
-                    resident.in_flight = turn
-                    moved.append(resident)
-                    turns.append(turn)
-            self._pump_wanted = False
+            if self._steps.ended:
+                self._take_results(now, moved, turns)
             for resident in self.coordinator.take_ready(_RUNS_PER_PUMP):
                 if not resident.is_current:
                     continue
@@ -462,6 +444,29 @@ class Worker:
             self._commit(moved, turns)
         if self.coordinator.has_ready or self._newcomers:
             self._schedule_pump()
+
+    def _take_results(self, now: int, moved: list[Resident], turns: list[Turn]) -> None:
+        """Make turns of what a burst of steps has brought, as far as it is as simple as most of them are."""
+        ended, take_result = self._steps.ended, self._builder.take_result
+        while ended:
+            attempt, value = ended.popleft()
+            resident = attempt.resident
+            turn = None
+            if not (resident.queued or attempt.unwanted) and resident.in_flight is None and resident.is_current:
+                try:
+                    turn = take_result(attempt, value, now)
+                except (KeyboardInterrupt, SystemExit):
+                    self._drop(resident)
+                    raise
+                except BaseException as error:
+                    self._park(resident, error)
+                    continue
+            if turn is None:
+                self._steps.returned(attempt, value)
+            else:
+                resident.in_flight = turn
+                moved.append(resident)
+                turns.append(turn)
 
     # -- committing ------------------------------------------------------------------------------------------------
 

@@ -391,8 +391,8 @@ class RunLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    def get_debug(self) -> bool:
-        return False
+    #: `bool()` is False, and C code. asyncio asks for every future and task.
+    get_debug = staticmethod(bool)  # pyright: ignore[reportAssignmentType]
 
     def set_debug(self, enabled: bool) -> None:
         return None
