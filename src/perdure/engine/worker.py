@@ -746,7 +746,9 @@ class Worker:
         """Let running steps finish and their results be stored, within the grace; then let go of every run."""
         await self._steps.drain(grace)
         waited = 0.0
-        while any(r.in_flight or r.outcomes or r.queued for r in self.coordinator) and waited < max(grace, 0.5):
+        while waited < max(grace, 0.5) and (
+            self._steps.ended or any(r.in_flight or r.outcomes or r.queued for r in self.coordinator)
+        ):
             await asyncio.sleep(0.01)
             waited += 0.01
         self._closed = True
