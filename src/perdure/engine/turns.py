@@ -150,6 +150,7 @@ class TurnBuilder:
         except Exception:
             return None  # the long way says what is wrong with it
         del resident.attempts[location]
+        # What `StepRunner.returned` makes of it, without the calls: most results come by here.
         args = Raw(data) if len(data) <= limits.RECORDED_ARGUMENTS_BYTES_MAX else ABSENT
         body = StepDone(Raw(encoded), attempt.number, args, crc32(data), operation.site)
         return self._step_after_step(resident, run, operation, body, value, now)
