@@ -420,11 +420,8 @@ class Worker:
                     continue
                 try:
                     turn = take_turn(resident, now)
-                except (KeyboardInterrupt, SystemExit):
-                    self._drop(resident)
-                    raise
                 except BaseException as error:
-                    self._park(resident, error)
+                    self._give_up(resident, error)
                     continue
                 if turn is None:
                     unmoved.append(resident)
@@ -455,11 +452,8 @@ class Worker:
             if not (resident.queued or attempt.unwanted) and resident.in_flight is None and resident.is_current:
                 try:
                     turn = take_result(attempt, value, now)
-                except (KeyboardInterrupt, SystemExit):
-                    self._drop(resident)
-                    raise
                 except BaseException as error:
-                    self._park(resident, error)
+                    self._give_up(resident, error)
                     continue
             if turn is None:
                 self._steps.returned(attempt, value)
@@ -467,6 +461,13 @@ class Worker:
                 resident.in_flight = turn
                 moved.append(resident)
                 turns.append(turn)
+
+    def _give_up(self, resident: Resident, error: BaseException) -> None:
+        """A turn ended with an error: the run is parked. Raises what is not about the run but about the process."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self._drop(resident)
+            raise error
+        self._park(resident, error)
 
     # -- committing ------------------------------------------------------------------------------------------------
 
