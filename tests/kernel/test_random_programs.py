@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.programs import explore
-from support.processes import Process
+from support.processes import first_lines
 
 SEEDS = 400
 BATCH = 50
@@ -27,14 +27,7 @@ def test_a_random_program_rebuilt_after_every_record_never_diverges(first: int) 
 
 def test_random_programs_have_the_same_journals_under_every_hash_seed() -> None:
     """CONFORMANCE P3, FAULTS O26: three processes with different PYTHONHASHSEEDs, one digest."""
-    processes = [
-        Process("kernel.programs:digest_of_many", "1000", "1080", env={"PYTHONHASHSEED": seed})
-        for seed in ("0", "1", "4711")
-    ]
-    try:
-        digests = [process.line() for process in processes]
-    finally:
-        for process in processes:
-            process.__exit__(None, None, None)
+    seeds = [{"PYTHONHASHSEED": seed} for seed in ("0", "1", "4711")]
+    digests = first_lines("kernel.programs:digest_of_many", "1000", "1080", environments=seeds)
     assert digests[0]
     assert digests == [digests[0]] * 3

@@ -9,7 +9,7 @@ from sim.plan import CALL_FAULTS, TIMED_FAULTS, Fault, parse
 from sim.seeds import explain, happened, text_of
 from sim.shrink import shrink
 from sim.world import Report, simulate
-from support.processes import Process
+from support.processes import first_lines
 
 SEEDS = 1000
 BATCH = 50
@@ -55,15 +55,8 @@ def digest_of_worlds(first: str, last: str) -> None:
 
 def test_the_same_seed_gives_the_same_trace_under_every_hash_seed() -> None:
     """FAULTS 5.9, O26."""
-    processes = [
-        Process("sim.test_simulator:digest_of_worlds", "0", "40", env={"PYTHONHASHSEED": seed})
-        for seed in ("0", "1", "4711")
-    ]
-    try:
-        digests = [process.line() for process in processes]
-    finally:
-        for process in processes:
-            process.__exit__(None, None, None)
+    seeds = [{"PYTHONHASHSEED": seed} for seed in ("0", "1", "4711")]
+    digests = first_lines("sim.test_simulator:digest_of_worlds", "0", "40", environments=seeds)
     assert digests[0].count(" ") == 39
     assert digests == [digests[0]] * 3
 

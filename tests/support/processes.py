@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -69,3 +70,13 @@ class Process:
         self.kill()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def first_lines(target: str, *args: str, environments: Sequence[dict[str, str]]) -> list[str]:
+    """What a function prints first in several processes, side by side, that differ in their environment."""
+    processes = [Process(target, *args, env=environment) for environment in environments]
+    try:
+        return [process.line() for process in processes]
+    finally:
+        for process in processes:
+            process.__exit__(None, None, None)

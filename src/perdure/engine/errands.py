@@ -15,8 +15,9 @@ class Errands:
         self.wake = asyncio.Event()
         #: Whether a published event may not have reached everybody yet.
         self.spread = False
-        #: Runs stored as this worker's that may not be in its memory.
-        self.adopt: set[str] = set()
+        #: Runs stored as this worker's that may not be in its memory. In the order in which they were named, so a
+        #: dictionary: a set of texts has another order in every process, and a simulated world could not be repeated.
+        self.adopt: dict[str, None] = {}
         #: Runs that were told of an item while one before it is missing.
         self.reread: set[RunKey] = set()
         #: Where news have to be read from once more: what was told since then may be for runs that were not in memory.
@@ -30,7 +31,7 @@ class Errands:
         self.wake.set()
 
     def adopt_run(self, run_id: str) -> None:
-        self.adopt.add(run_id)
+        self.adopt[run_id] = None
         self.wake.set()
 
     def reread_news(self, since: int) -> None:

@@ -140,7 +140,7 @@ class Recovery:
         while self._errands.adopt:
             run_id = next(iter(self._errands.adopt))
             row = await self._store.get(run_id)
-            self._errands.adopt.discard(run_id)
+            self._errands.adopt.pop(run_id, None)
             if row is None or row.owner != self._worker.id or row.status not in CLAIMABLE:
                 continue
             if coordinator.owns(row.key, row.epoch) or self._worker.expects(run_id):
