@@ -17,8 +17,8 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,6 +64,9 @@ from perdure.store.base import (
     Turn,
 )
 from perdure.store.items import decode_journal, input_digest
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 logger = logging.getLogger("perdure.worker")
 run_logger = logging.getLogger("perdure.run")
@@ -201,7 +204,7 @@ class Worker:
     def _create(self, prepared: Sequence[Prepared]) -> None:
         cursor = self.cursor
         self._creating.append(prepared)
-        future = asyncio.ensure_future(self._store.create_all([(one.new, one.turn) for one in prepared]))
+        future = self._asked(self._store.create_all, [(one.new, one.turn) for one in prepared])
         if future.done():
             self._created(prepared, future, cursor)
         else:
@@ -471,9 +474,20 @@ class Worker:
 
     # -- committing ------------------------------------------------------------------------------------------------
 
+    def _asked(self, call: Callable[[A], Awaitable[T]], argument: A) -> asyncio.Future[T]:
+        """The answer of the store, or the error that it raised. Whether at the call or later makes no difference to
+        whoever waits for it (tests/lifecycle/test_store_raises_at_the_call.py)."""
+        try:
+            answer = call(argument)
+            return answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
+        except Exception as error:
+            failed: asyncio.Future[T] = self._loop.create_future()
+            failed.set_exception(error)
+            return failed
+
     def _commit(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
         cursor = self.cursor
-        future = asyncio.ensure_future(self._store.commit(turns))
+        future = self._asked(self._store.commit, turns)
         if future.done():  # stored on the spot: another round of the event loop would only cost time
             self._committed(moved, turns, future, cursor)
         else:
