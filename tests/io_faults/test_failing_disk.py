@@ -20,6 +20,7 @@ from perdure.testing.store.kit import new_run, turn
 @pytest.fixture(autouse=True)
 def _often_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 2)
+    monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
     monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 2)
 
 

@@ -28,6 +28,7 @@ def disk() -> Iterator[Disk]:
 def _often_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The WAL is copied into the database several times within one short life, so cuts fall into that as well."""
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 2)
+    monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
     monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 2)
 
 

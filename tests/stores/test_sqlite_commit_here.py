@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.sqlite import SQLiteStore, lane, writer
 from perdure.store.sqlite.session import Session
 from stores.store_kit import accept, create, row_of, step_row, turn
 
@@ -106,6 +106,7 @@ def test_a_chain_of_commits_starves_nobody(tmp_path: Path) -> None:
 def test_the_wal_is_copied_back_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS O14: the WAL does not grow for ever, although SQLite's own checkpointing is replaced."""
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
     monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
 
     async def check(store: SQLiteStore) -> None:
@@ -113,5 +114,20 @@ def test_the_wal_is_copied_back_by_the_writer(tmp_path: Path, monkeypatch: pytes
         for seq in range(2, 300):
             await accept(store, turn(key, seq, step_row(seq)))
         assert Path(store.path + "-wal").stat().st_size < 100 * 4096
+
+    on_store(tmp_path, check)
+
+
+def test_under_load_copying_is_put_off_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS O14: with a writer that is never idle, the WAL has its limit all the same."""
+    monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
+    monkeypatch.setattr(lane, "CHORE_SECONDS", 1_000.0)  # no moment is long enough
+
+    async def check(store: SQLiteStore) -> None:
+        key = await create(store, "a")
+        for seq in range(2, 600):
+            await accept(store, turn(key, seq, step_row(seq)))
+        assert 20 * 4096 < Path(store.path + "-wal").stat().st_size < 300 * 4096
 
     on_store(tmp_path, check)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from perdure.store.base import Store
 from perdure.store.sqlite import bulk, writer
+from perdure.store.sqlite.pace import Pace
 from perdure.store.sqlite.session import Session
 from perdure.testing.store.batches import create_many
 from stores.store_kit import World, row_of, send, step_row, turn
@@ -24,17 +26,20 @@ LONG = 30.0
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine must not decide these tests."""
     monkeypatch.setattr(writer, "STAND_ASIDE_SECONDS_MAX", LONG)
+    monkeypatch.setattr(writer, "GUESS_SECONDS_MAX", LONG)
 
 
-def noting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens to groups, in the order in which it happens."""
+def noting(monkeypatch: pytest.MonkeyPatch, go_on: threading.Event | None = None) -> list[str]:
+    """What happens to groups, in the order in which it happens. With `go_on`, SQLite takes until that is set."""
     seen: list[str] = []
     commit_all = bulk.commit_all
 
-    def noted(session: Session, requests: Sequence[bulk.Request], begun: Callable[[], None]) -> Any:
-        def begins() -> None:
+    def noted(session: Session, requests: Sequence[bulk.Request], begun: Callable[[int], None]) -> Any:
+        def begins(rows: int) -> None:
             seen.append("begun")
-            begun()
+            begun(rows)
+            if go_on is not None:
+                go_on.wait(LONG)
 
         return commit_all(session, requests, begins)
 
@@ -52,6 +57,30 @@ def test_a_large_group_has_begun_when_an_idle_writer_got_it(tmp_path: Path, monk
             future = asyncio.ensure_future(store.commit([turn(key, seq, step_row(seq)) for key in keys]))
             assert seen == ["begun"]
             await future
+
+    World("sqlite", tmp_path).run(check)
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+def test_a_busy_writer_is_waited_for_if_it_should_be_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool
+) -> None:
+    """Decision 0104: the loop waits until the writer has begun with the next group, or not at all."""
+    go_on = threading.Event()
+    monkeypatch.setattr(Pace, "needs_interpreter", lambda pace: is_due)
+
+    async def check(store: Store) -> None:
+        keys = await create_many(store)
+        seen = noting(monkeypatch, None if is_due else go_on)
+        half = len(keys) // 2
+        futures = [
+            asyncio.ensure_future(store.commit([turn(key, 2, step_row(2)) for key in some]))
+            for some in (keys[:half], keys[half:])
+        ]
+        assert seen == (["begun", "begun"] if is_due else ["begun"])
+        go_on.set()
+        await asyncio.gather(*futures)
+        assert seen == ["begun", "begun"]
 
     World("sqlite", tmp_path).run(check)
 

@@ -57,6 +57,8 @@ class Bulk:
         #: What rows refer to by its position, beginning with 1, and how far that has come.
         self._parts: list[bytes] = []
         self._end = 1
+        #: Whether a run has a status or a state of its own.
+        self._with_more = False
 
     def add(self, turns: Sequence[Turn], creations: Sequence[Creation]) -> bool:
         """False if one of them is not plain; the whole is then of no use."""
@@ -76,7 +78,14 @@ class Bulk:
         """Of the statement, which raises `apsw.ConstraintError`, with nothing changed, if anything does not fit."""
         lists = (self._stepped, self._advanced, self._finished, self._records, self._runs)
         rows = [_encode(each).decode() for each in lists]
-        return (*rows, b"".join(self._parts), len(self._stepped), len(self._advanced), len(self._finished))
+        counts = (len(self._stepped), len(self._advanced), len(self._finished))
+        return (*rows, b"".join(self._parts), *counts, self._with_more)
+
+    @property
+    def work(self) -> int:
+        """How much there is to do, in changes of a table or an index, more or less."""
+        records = len(self._stepped) + len(self._records) + len(self._runs)
+        return 2 * records + len(self._stepped) + len(self._advanced) + 4 * (len(self._finished) + len(self._runs))
 
     def first_key(self, session: Session) -> RunKey:
         """The key of the first run that was created, the others follow it one by one; 0 if there is none."""
@@ -93,7 +102,8 @@ class Bulk:
         if end - begin > BULK_BYTES_MAX:
             raise _Unusual
         self._parts += (data, frontier)
-        self._stepped.append((turn.key, turn.epoch, seq, at, location, check, begin, size, len(frontier)))
+        after = begin + size
+        self._stepped.append((turn.key, turn.epoch, seq, at, after, len(frontier), location, check, begin, size))
 
     def _add_turn(self, turn: Turn) -> None:
         if turn.consumed or turn.pruned or turn.continued is not None or turn.notice is not None:
@@ -123,8 +133,7 @@ class Bulk:
                 generation,
                 expected,
                 *self._place(turn.frontier),
-                *(self._place(turn.custom_status) if turn.custom_status is not None else _NOWHERE),
-                *(self._place(turn.state) if turn.state is not None else _NOWHERE),
+                *self._more(turn),
             )
         )
 
@@ -146,8 +155,7 @@ class Bulk:
                 opening.wake_at,
                 *self._place(new.input_digest),
                 *self._place(opening.frontier),
-                *(self._place(opening.custom_status) if opening.custom_status is not None else _NOWHERE),
-                *(self._place(opening.state) if opening.state is not None else _NOWHERE),
+                *self._more(opening),
                 seq,
                 at,
                 kind,
@@ -156,6 +164,13 @@ class Bulk:
                 *self._place(data),
             )
         )
+
+    def _more(self, turn: Turn) -> tuple[int | None, ...]:
+        """Where what the run says of itself is among the bytes."""
+        if turn.custom_status is None and turn.state is None:
+            return (*_NOWHERE, *_NOWHERE)
+        self._with_more = True
+        return (*self._place(turn.custom_status), *self._place(turn.state))
 
     def _place(self, data: bytes | None) -> tuple[int | None, int | None]:
         """Where a value is among the bytes."""
@@ -190,10 +205,11 @@ def is_worthwhile(requests: Iterable[Request]) -> bool:
 
 
 def commit_all(
-    session: Session, requests: Sequence[Request], only_sqlite_is_left: Callable[[], None]
+    session: Session, requests: Sequence[Request], only_sqlite_is_left: Callable[[int], None]
 ) -> list[Sequence[Any]] | None:
     """Carry out all requests in one transaction of their own, one list of answers each. None: nothing was done, they
-    have to go the long way. `only_sqlite_is_left` is called at the moment from which on the interpreter is not needed.
+    have to go the long way. `only_sqlite_is_left` is called at the moment from which on the interpreter is not needed,
+    with the amount of work that is left.
     """
     if not is_worthwhile(requests):
         return None
@@ -201,7 +217,7 @@ def commit_all(
     if not all(bulk.add(turns, creations) for turns, creations in requests):
         return None
     parameters = bulk.parameters()
-    only_sqlite_is_left()
+    only_sqlite_is_left(bulk.work)
     try:
         session.execute(_BULK, parameters)
     except apsw.ConstraintError:

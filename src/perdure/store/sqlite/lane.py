@@ -11,10 +11,13 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from perdure.errors import EngineNotOpen, StoreUnavailable
 from perdure.store.sqlite.session import Session, log
+
+#: How long a thread must have had nothing to do before it does its chores.
+CHORE_SECONDS: Final = 0.002
 
 
 class Job(NamedTuple):
@@ -45,6 +48,8 @@ class Lane:
         self._round_jobs_max = round_jobs_max
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.session: Session | None = None
+        #: Whether there is something to do that had better wait until nothing else is: see `do_chore`.
+        self.has_chore = False
         # A daemon: an interpreter that exits without `close` must not hang (FAULTS O25). What was not
         # committed by then was not acknowledged either.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -70,6 +75,9 @@ class Lane:
 
     def after_round(self) -> None:
         """Called on the thread after each round, when its outcomes are on their way."""
+
+    def do_chore(self) -> None:
+        """Called on the thread when there is a chore and no job has come for `CHORE_SECONDS`."""
 
     def finish(self) -> None:
         """Called once on the thread, after the last round."""
@@ -100,7 +108,7 @@ class Lane:
             jobs, open_for_jobs = self._gather()
             if jobs:
                 _settle(self._carry_out(jobs))
-                self._after_round()
+                self._guarded(self.after_round)
         self.finish()
         self.drop()
         self._refuse_the_rest()
@@ -116,9 +124,9 @@ class Lane:
             failure = StoreUnavailable(f"the store failed in an unforeseen way: {type(error).__name__}: {error}.")
             return [(job, None, failure) for job in jobs]
 
-    def _after_round(self) -> None:
+    def _guarded(self, tidy_up: Callable[[], None]) -> None:
         try:
-            self.after_round()
+            tidy_up()
         except BaseException as error:
             log.critical("tidying up after a round of the SQLite store failed", exc_info=error)
             self.drop()
@@ -127,7 +135,7 @@ class Lane:
         """Wait for a job, then take along everything else that is there already."""
         jobs: list[Job] = []
         get = self._queue.get
-        job = get()
+        job = self._first_job()
         try:
             while job is not None:
                 jobs.append(job)
@@ -137,6 +145,15 @@ class Lane:
         except queue.Empty:
             return jobs, True
         return jobs, False
+
+    def _first_job(self) -> Job | None:
+        if self.has_chore:
+            try:
+                return self._queue.get(timeout=CHORE_SECONDS)
+            except queue.Empty:
+                self.has_chore = False
+                self._guarded(self.do_chore)
+        return self._queue.get()
 
     def _refuse_the_rest(self) -> None:
         """Jobs that slipped in behind `stop` from another thread: say so, rather than never answer."""

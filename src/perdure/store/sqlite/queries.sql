@@ -55,63 +55,72 @@ SELECT epoch, generation, next_seq, status FROM runs WHERE key = ?;
 -- the like one after the other, each found by its offset and its length, so that JSON need not carry them.
 CREATE TEMP VIEW bulk AS
 SELECT NULL AS stepped, NULL AS advanced, NULL AS finished, NULL AS records, NULL AS runs, NULL AS bytes,
-    0 AS stepped_count, 0 AS advanced_count, 0 AS finished_count;
+    0 AS stepped_count, 0 AS advanced_count, 0 AS finished_count, 0 AS with_more;
 
 -- name: bulk_trigger
 -- `advance_run`, `finish_run`, `add_record` and `add_run` for many. Nothing but the fence decides which rows change; if
 -- one does not, nothing does. New runs are added in the order given, so that their keys follow one another.
+-- Half of the time goes into looking into rows, so that nothing is looked up twice, and paths are written out:
+-- a number would be made one for each row. `with_more`: whether a run of the group has a status or a state of its own.
 CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
-    UPDATE runs SET status = 'running', next_seq = (turn.value ->> 2) + 1, updated_at = turn.value ->> 3,
-        wake_at = NULL, frontier = substr(NEW.bytes, (turn.value ->> 6) + (turn.value ->> 7), turn.value ->> 8),
-        recoveries = 0, reason = NULL
+    UPDATE runs SET status = 'running', next_seq = next_seq + 1, updated_at = turn.value ->> '$[3]', wake_at = NULL,
+        frontier = substr(NEW.bytes, turn.value ->> '$[4]', turn.value ->> '$[5]'), recoveries = 0, reason = NULL
     FROM jsonb_each(NEW.stepped) AS turn
-    WHERE runs.key = turn.value ->> 0 AND epoch = turn.value ->> 1 AND generation = 1
-        AND next_seq = turn.value ->> 2 AND status IN ('pending', 'running', 'waiting');
+    WHERE runs.key = turn.value ->> '$[0]' AND epoch = turn.value ->> '$[1]' AND generation = 1
+        AND next_seq = turn.value ->> '$[2]' AND status IN ('pending', 'running', 'waiting');
     SELECT RAISE(ABORT, 'a step does not fit') WHERE changes() <> NEW.stepped_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
-    SELECT value ->> 0, 1, value ->> 2, value ->> 3, 'step_done', value ->> 4,
-        substr(NEW.bytes, value ->> 6, value ->> 7), value ->> 5
+    SELECT value ->> '$[0]', 1, value ->> '$[2]', value ->> '$[3]', 'step_done', value ->> '$[6]',
+        substr(NEW.bytes, value ->> '$[8]', value ->> '$[9]'), value ->> '$[7]'
     FROM jsonb_each(NEW.stepped);
-    UPDATE runs SET status = turn.value ->> 0, next_seq = turn.value ->> 1, updated_at = turn.value ->> 2,
-        wake_at = turn.value ->> 3, frontier = substr(NEW.bytes, turn.value ->> 8, turn.value ->> 9),
-        custom_status = coalesce(substr(NEW.bytes, turn.value ->> 10, turn.value ->> 11), custom_status),
-        state = coalesce(substr(NEW.bytes, turn.value ->> 12, turn.value ->> 13), state),
-        recoveries = iif(turn.value ->> 1 > next_seq, 0, recoveries), reason = NULL
+    UPDATE runs SET status = turn.value ->> '$[0]', next_seq = turn.value ->> '$[1]', updated_at = turn.value ->> '$[2]',
+        wake_at = turn.value ->> '$[3]', frontier = substr(NEW.bytes, turn.value ->> '$[8]', turn.value ->> '$[9]'),
+        custom_status = iif(NEW.with_more,
+            coalesce(substr(NEW.bytes, turn.value ->> '$[10]', turn.value ->> '$[11]'), custom_status), custom_status),
+        state = iif(NEW.with_more,
+            coalesce(substr(NEW.bytes, turn.value ->> '$[12]', turn.value ->> '$[13]'), state), state),
+        recoveries = iif(turn.value ->> '$[1]' > next_seq, 0, recoveries), reason = NULL
     FROM jsonb_each(NEW.advanced) AS turn
-    WHERE runs.key = turn.value ->> 4 AND epoch = turn.value ->> 5 AND generation = turn.value ->> 6
-        AND next_seq = turn.value ->> 7 AND status IN ('pending', 'running', 'waiting');
+    WHERE runs.key = turn.value ->> '$[4]' AND epoch = turn.value ->> '$[5]' AND generation = turn.value ->> '$[6]'
+        AND next_seq = turn.value ->> '$[7]' AND status IN ('pending', 'running', 'waiting');
     SELECT RAISE(ABORT, 'a turn does not fit') WHERE changes() <> NEW.advanced_count;
-    UPDATE runs SET status = turn.value ->> 0, next_seq = turn.value ->> 1, updated_at = turn.value ->> 2,
-        finished_at = turn.value ->> 2, wake_at = NULL, owner = NULL,
-        frontier = substr(NEW.bytes, turn.value ->> 8, turn.value ->> 9),
-        custom_status = coalesce(substr(NEW.bytes, turn.value ->> 10, turn.value ->> 11), custom_status),
-        state = coalesce(substr(NEW.bytes, turn.value ->> 12, turn.value ->> 13), state), recoveries = 0, reason = NULL
+    UPDATE runs SET status = turn.value ->> '$[0]', next_seq = turn.value ->> '$[1]', updated_at = turn.value ->> '$[2]',
+        finished_at = turn.value ->> '$[2]', wake_at = NULL, owner = NULL,
+        frontier = substr(NEW.bytes, turn.value ->> '$[8]', turn.value ->> '$[9]'),
+        custom_status = iif(NEW.with_more,
+            coalesce(substr(NEW.bytes, turn.value ->> '$[10]', turn.value ->> '$[11]'), custom_status), custom_status),
+        state = iif(NEW.with_more,
+            coalesce(substr(NEW.bytes, turn.value ->> '$[12]', turn.value ->> '$[13]'), state), state),
+        recoveries = 0, reason = NULL
     FROM jsonb_each(NEW.finished) AS turn
-    WHERE runs.key = turn.value ->> 4 AND epoch = turn.value ->> 5 AND generation = turn.value ->> 6
-        AND next_seq = turn.value ->> 7 AND status IN ('pending', 'running', 'waiting')
+    WHERE runs.key = turn.value ->> '$[4]' AND epoch = turn.value ->> '$[5]' AND generation = turn.value ->> '$[6]'
+        AND next_seq = turn.value ->> '$[7]' AND status IN ('pending', 'running', 'waiting')
         AND last_item = 0 AND watched = 0; -- otherwise more is to be done than this
     SELECT RAISE(ABORT, 'a last turn does not fit') WHERE changes() <> NEW.finished_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
-    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
-        substr(NEW.bytes, value ->> 7, value ->> 8), value ->> 6
+    SELECT value ->> '$[0]', value ->> '$[1]', value ->> '$[2]', value ->> '$[3]', value ->> '$[4]', value ->> '$[5]',
+        substr(NEW.bytes, value ->> '$[7]', value ->> '$[8]'), value ->> '$[6]'
     FROM jsonb_each(NEW.records);
     INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, next_seq, created_at,
         updated_at, recoveries, input_digest, cancel_requested, wake_at, frontier, custom_status, state)
-    SELECT value ->> 0, 1, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, 0, 2, value ->> 6,
-        value ->> 6, 0, substr(NEW.bytes, value ->> 8, value ->> 9), 0, value ->> 7,
-        substr(NEW.bytes, value ->> 10, value ->> 11), substr(NEW.bytes, value ->> 12, value ->> 13),
-        substr(NEW.bytes, value ->> 14, value ->> 15)
-    FROM jsonb_each(NEW.runs) ORDER BY jsonb_each.key;
+    SELECT value ->> '$[0]', 1, value ->> '$[1]', value ->> '$[2]', value ->> '$[3]', value ->> '$[4]', value ->> '$[5]',
+        0, 2, value ->> '$[6]', value ->> '$[6]', 0, substr(NEW.bytes, value ->> '$[8]', value ->> '$[9]'), 0,
+        value ->> '$[7]', substr(NEW.bytes, value ->> '$[10]', value ->> '$[11]'),
+        iif(NEW.with_more, substr(NEW.bytes, value ->> '$[12]', value ->> '$[13]'), NULL),
+        iif(NEW.with_more, substr(NEW.bytes, value ->> '$[14]', value ->> '$[15]'), NULL)
+    FROM jsonb_each(NEW.runs) ORDER BY jsonb_each.rowid; -- the order in which it gives them: nothing to sort
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
-    SELECT (SELECT key FROM runs WHERE id = NEW.runs ->> '$[0][0]') + jsonb_each.key, 1, value ->> 16, value ->> 17,
-        value ->> 18, value ->> 19, substr(NEW.bytes, value ->> 21, value ->> 22), value ->> 20
+    SELECT (SELECT key FROM runs WHERE id = NEW.runs ->> '$[0][0]') + jsonb_each.key, 1, value ->> '$[16]',
+        value ->> '$[17]', value ->> '$[18]', value ->> '$[19]',
+        substr(NEW.bytes, value ->> '$[21]', value ->> '$[22]'), value ->> '$[20]'
     FROM jsonb_each(NEW.runs);
 END;
 
 -- name: bulk
 -- Everything a group of plain requests changes, in a transaction of its own.
-INSERT INTO bulk (stepped, advanced, finished, records, runs, bytes, stepped_count, advanced_count, finished_count)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO bulk (stepped, advanced, finished, records, runs, bytes, stepped_count, advanced_count, finished_count,
+    with_more)
+VALUES (jsonb(?), jsonb(?), jsonb(?), jsonb(?), jsonb(?), ?, ?, ?, ?, ?);
 
 -- name: step_view
 -- One turn of the same kind as those in `bulk.stepped`.

@@ -27,6 +27,7 @@ from perdure.store.base import PLAIN, StepTurn
 from perdure.store.sqlite import bulk
 from perdure.store.sqlite.changes import create_all, data_version
 from perdure.store.sqlite.lane import Job, Lane, Outcome
+from perdure.store.sqlite.pace import Pace
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import (
     STATEMENT_FAULTS,
@@ -55,11 +56,18 @@ HERE_PAUSE_FACTOR: Final = 20.0
 HERE_STREAK_MAX: Final = 4
 #: How long the loop's thread stands aside at most for the writer to begin; 500 turns take it a third of a millisecond.
 STAND_ASIDE_SECONDS_MAX: Final = 0.002
+#: The same for a writer that is busy and should need the interpreter by now, by its pace. That may be wrong.
+GUESS_SECONDS_MAX: Final = 0.0005
 #: Pages in the WAL before they are copied into the database; SQLite's own default. Done by the writer thread,
 #: not within whichever commit happens to reach the number: copying takes tens of milliseconds.
 CHECKPOINT_PAGES: Final = 1_000
-#: Transactions after which to look how many pages there are.
+#: Not at once but when no job has come for a moment (`lane.CHORE_SECONDS`), or when there are so many times more: in
+#: the middle of a burst the next group of turns would wait for it.
+CHECKPOINT_PUT_OFF_FACTOR: Final = 8
+#: Transactions after which to look how many pages there are, and how many times more if the last ones wrote so little
+#: that nothing can be due before: a chain of steps, committed on the loop's thread, is interrupted by each look.
 CHECKPOINT_LOOK_TRANSACTIONS: Final = 32
+CHECKPOINT_LOOK_FACTOR_MAX: Final = 8
 #: The room that is made for them in advance (`_make_room`), in pages and in bytes of the WAL. More than the number
 #: above: a few stay in the cache, and some come before anybody looks.
 ROOM_EXTRA_PAGES: Final = 64
@@ -84,11 +92,14 @@ class Writer(Lane):
         self._using = threading.Lock()
         self._counting = threading.Lock()
         self._outstanding = 0
-        #: Held from the moment a large job is given to an idle writer until only SQLite is left to work on it.
+        #: Held from the moment a large job is given to a writer that needs the interpreter until it needs it no longer.
         self._begun = threading.Lock()
+        self._pace = Pace()
         self._here_again_at = 0.0
         self._streak = 0
         self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
+        #: The transactions there had been when somebody last looked, and the pages there were to copy.
+        self._looked_at = (0, 0)
         #: Whether commits are synced and making room for them may be of use.
         self._wants_room = False
         #: Transactions committed, for tests of the group commit and for `watch`.
@@ -102,15 +113,15 @@ class Writer(Lane):
         with self._counting:
             self._outstanding += 1
             is_idle = self._outstanding == 1
-        request = _request(function, arguments) if is_idle else None
-        if request is None or not bulk.is_worthwhile([request]):
+        request = _request(function, arguments)
+        if request is None or not bulk.is_worthwhile([request]) or not (is_idle or self._pace.needs_interpreter()):
             return super().submit(function, arguments)
         # Stand aside until SQLite is at work on it. A thread that asks for the interpreter gets it when the one that
         # has it waits for something, or after five milliseconds: by then a busy loop has often done all that it could
         # have done meanwhile, and has to wait in turn (docs/decisions/0100-the-loop-stands-aside.md).
         self._begun.acquire(blocking=False)  # it may be free or not: nobody need have waited for the last one
         future = super().submit(function, arguments)
-        self._begun.acquire(timeout=STAND_ASIDE_SECONDS_MAX)
+        self._begun.acquire(timeout=STAND_ASIDE_SECONDS_MAX if is_idle else GUESS_SECONDS_MAX)
         return future
 
     def commit_here(self, function: Callable[..., Any], arguments: Sequence[Any]) -> asyncio.Future[Any]:
@@ -228,16 +239,19 @@ class Writer(Lane):
         known = [request for request in requests if request is not None]
         answers = bulk.commit_all(session, known, self._has_begun) if len(known) == len(jobs) else None
         if answers is None:
-            self._has_begun()
+            self._has_begun(0)
+            self._pace.ended()
             return []
+        self._pace.ended()
         self._count_transaction()
         return [
             (job, data_version(session) if job.function is data_version else answer, None)
             for job, answer in zip(jobs, answers, strict=True)
         ]
 
-    def _has_begun(self) -> None:
+    def _has_begun(self, changes: int) -> None:
         """The loop's thread need not stand aside any longer."""
+        self._pace.began(changes)
         if self._begun.locked():
             self._begun.release()
 
@@ -264,8 +278,24 @@ class Writer(Lane):
                 return
             if self._wants_room:
                 self._make_room(self.session)
-            if self._pages_to_copy(self.session) >= CHECKPOINT_PAGES:
+            pages = self._pages_to_copy(self.session)
+            self._until_look = self._next_look(pages)
+            self.has_chore = pages >= CHECKPOINT_PAGES
+            if pages >= CHECKPOINT_PAGES * CHECKPOINT_PUT_OFF_FACTOR:
+                self.has_chore = False
                 self._checkpoint(SQL["checkpoint"])
+
+    def _next_look(self, pages: int) -> int:
+        """After how many transactions to look again, by what the last ones wrote."""
+        looked_at, self._looked_at = self._looked_at, (self.transactions, pages)
+        written = max(1, pages - looked_at[1]) / max(1, self.transactions - looked_at[0])
+        factor = int((CHECKPOINT_PAGES - pages) / written / CHECKPOINT_LOOK_TRANSACTIONS)
+        return CHECKPOINT_LOOK_TRANSACTIONS * min(max(1, factor), CHECKPOINT_LOOK_FACTOR_MAX)
+
+    def do_chore(self) -> None:
+        """Copy the WAL into the database while there is nothing else to do."""
+        with self._using:
+            self._checkpoint(SQL["checkpoint"])
 
     def _make_room(self, session: Session) -> None:
         """Let the WAL have the length that it is going to have, once this process has shown that it writes a lot.
