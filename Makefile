@@ -2,16 +2,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+TWINS := setup.py $(wildcard src/perdure/native/*.c src/perdure/native/*.h)
 
 .PHONY: setup demo test test-long test-pythons sim check format bench bench-quick instructions fixtures faults clean
 .DEFAULT_GOAL := help
+
+# What is tested twice, with the twins of `perdure/native` and without.
+PLAIN := $(addprefix tests/, native kernel replay steps plain_python races)
 
 help: ## say what each command does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## make the .venv that everything else uses
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(TWINS)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q src
@@ -20,8 +24,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
 	$(BIN)/perdure demo
 
-test: $(STAMP) ## the whole suite, in parallel
+test: $(STAMP) ## the whole suite, in parallel; then, without the twins in C, what those have a part in
 	$(BIN)/python -m pytest -n auto -q -m "not long"
+	PERDURE_NATIVE=off $(BIN)/python -m pytest -n auto -q -m "not long" $(PLAIN)
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 	$(BIN)/python -m pytest -q -m long

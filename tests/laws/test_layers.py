@@ -1,4 +1,5 @@
-"""Imports point down only: cli, ui, testing -> engine -> admin -> store, authoring -> kernel -> errors, limits."""
+"""Imports point down only: cli, ui, testing -> engine -> admin -> store, authoring -> kernel -> errors, limits,
+native."""
 
 from __future__ import annotations
 
@@ -17,15 +18,16 @@ PACKAGE = Path(perdure.__path__[0])
 BELOW = {
     "errors": {"limits"},
     "limits": set[str](),
-    "kernel": {"errors", "limits"},
-    "authoring": {"kernel", "errors", "limits"},
-    "store": {"kernel", "errors", "limits"},
-    "engine": {"store", "authoring", "kernel", "errors", "limits", "admin"},
-    "admin": {"store", "authoring", "kernel", "errors", "limits"},
-    "testing": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits"},
-    "cli": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits", "ui", "testing"},
-    "ui": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits"},
-    "otel": {"engine", "store", "authoring", "kernel", "errors", "limits"},
+    "native": set[str](),
+    "kernel": {"errors", "limits", "native"},
+    "authoring": {"kernel", "errors", "limits", "native"},
+    "store": {"kernel", "errors", "limits", "native"},
+    "engine": {"store", "authoring", "kernel", "errors", "limits", "native", "admin"},
+    "admin": {"store", "authoring", "kernel", "errors", "limits", "native"},
+    "testing": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits", "native"},
+    "cli": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits", "native", "ui", "testing"},
+    "ui": {"admin", "engine", "store", "authoring", "kernel", "errors", "limits", "native"},
+    "otel": {"engine", "store", "authoring", "kernel", "errors", "limits", "native"},
 }
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in BELOW)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from perdure import native
+
 SIMULATOR = "the simulator"
 
 
@@ -53,7 +55,7 @@ def apply(mutation: Mutation) -> Callable[[], None]:
     for parent in parents:
         owner = getattr(owner, parent)
     before = inspect.getattr_static(owner, name)
-    function = before.fget if isinstance(before, property) else before
+    function = native.definitions.get(path, before.fget if isinstance(before, property) else before)
     source = textwrap.dedent(inspect.getsource(function))
     flags = __future__.annotations.compiler_flag
     space: dict[str, Any] = {}
@@ -138,8 +140,7 @@ MUTATIONS = [
     ),
     Mutation(
         "answers-are-mixed-up", "the answers of a batch go to the wrong runs",
-        f"{_WORKER}:Worker._committed", "zip(moved, turns, done.result(), strict=True)",
-        "zip(moved, turns, list(done.result())[::-1], strict=True)",
+        f"{_WORKER}:Worker._committed", "results = done.result()", "results = list(done.result())[::-1]",
     ),
     # -- the inbox ---------------------------------------------------------------------------------------------------
     Mutation(
@@ -270,8 +271,8 @@ MUTATIONS = [
     # -- steps -------------------------------------------------------------------------------------------------------
     Mutation(
         "none-is-missing", "a step that returns None counts as not done",
-        f"{_STEPS}:StepRunner._serve", "value = returned.value",
-        "value = returned.value\n                if value is None:\n                    continue",
+        f"{_STEPS}:StepRunner._serve", "value = self._begin(attempt)",
+        "value = self._begin(attempt)\n                if value is None:\n                    continue",
     ),
     Mutation(
         "attempts-are-not-counted", "every attempt is the first",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
+from perdure import limits, native
 from perdure.authoring.inspect import Shape, name_of
 from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
@@ -19,7 +20,7 @@ from perdure.kernel.digests import blake
 from perdure.kernel.loop import RunLoop, StepName, single_operation_codes
 from perdure.kernel.run import Run
 from perdure.kernel.saga import current_saga
-from perdure.kernel.sites import caller_site
+from perdure.kernel.sites import caller_site, own_site, search_site
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +29,10 @@ _get_running_loop = asyncio.events._get_running_loop
 
 #: `ArgumentsCodec.encode_call`.
 EncodeCall: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], tuple[bytes, tuple[Any, ...] | None]]
+
+#: What a call of a step needs: who it is, how to encode the call (and what is known about that, for the twin in C), and
+#: how to ask for it.
+Parts: TypeAlias = tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]], Mapping[Any, Any]]
 
 
 class Step(Generic[P, R]):
@@ -48,7 +53,7 @@ class Step(Generic[P, R]):
             _check_isolatable(function, self.name)
         self._shape = Shape(function, f"step {self.name!r}")
         #: What a call needs, made by the first one.
-        self._parts: tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]]] | None = None
+        self._parts: Parts | None = None
         functools.update_wrapper(self, function, updated=())
 
     @functools.cached_property
@@ -74,16 +79,17 @@ class Step(Generic[P, R]):
         loop: Any = _get_running_loop()
         if type(loop) is not RunLoop or (run := loop.owner) is None:  # `running_run`, without the call
             return self._just_run(args, kwargs)
-        spec, encode, ask = self._parts or self._prepare()
+        spec, encode, ask, _ = self._parts or self._prepare()
         data, seen = encode(args, kwargs)
         return ask(run, spec, seen, data, caller_site())
 
-    def _prepare(self) -> tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]]]:
+    def _prepare(self) -> Parts:
         spec = self.spec
         ask = _named(_ask if spec.undo is None else _ask_undoable, self.name)
         if spec.undo is None:
             ask.__qualname__ = StepName(self.name)
-        self._parts = parts = (spec, spec.arguments.encode_call, ask)
+        arguments = spec.arguments
+        self._parts = parts = (spec, arguments.encode_call, ask, arguments.direct)
         return parts
 
     async def _just_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -148,6 +154,9 @@ async def _ask_undoable(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, 
     return await saga.carry_out(asked, spec.undo, spec.name)
 
 
+native.bind_step({
+    "Step": Step, "own_site": own_site, "search_site": search_site, "VALUE_BYTES_MAX": limits.VALUE_BYTES_MAX,
+})  # fmt: skip
 single_operation_codes.update((_ask.__code__, _ask_undoable.__code__))
 
 

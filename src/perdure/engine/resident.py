@@ -157,56 +157,51 @@ def as_judged(receive: ReceiveOperation, item: InboxItem) -> bool:
     return receive.judged is None or receive.judged.get(item.id, True)
 
 
-class Resident:
+class Resident(msgspec.Struct, eq=False):
     """Changed only by the coordinator, the turn builder and the step runner."""
 
-    __slots__ = (
-        "attempts", "commands", "dead", "epoch", "following", "hooks", "in_flight", "inbox", "is_current",
-        "is_waiting", "key", "last", "next_seq", "outcomes", "parent", "pruned", "queued", "run", "saved_count",
-        "saved_digest", "saved_run_status", "saved_state", "saved_status", "saved_wake", "written",
-    )  # fmt: skip
+    key: RunKey
+    epoch: int
+    run: Run
+    next_seq: int
+    parent: ParentLink | None
+    inbox: Inbox
+    #: Records that were deleted from the journal: iterations of loops that no replay needs.
+    pruned: int = 0
+    #: Results of attempts, not yet recorded.
+    outcomes: list[Outcome] = []
+    #: Records that are durable but that the code has not seen: answers to effects.
+    written: Sequence[Record] = ()  # tuples where there is seldom anything: a thousand runs are many lists
+    #: Attempts running now, by location.
+    attempts: dict[str, Attempt] = {}
+    #: Asked for by the code, to be carried out when the turn in the making is durable.
+    commands: list[Command] = []
+    #: The one step to start when the turn in flight is durable, if that is all there is to do then; it is not among the
+    #: commands.
+    following: StepOperation | None = None
+    #: Events that this run cannot take, to become dead letters with the turn in the making.
+    dead: Sequence[DeadItem] = ()
+    #: Failed attempts whose `on_retry` hook is to be called when they are durable.
+    hooks: Sequence[Outcome] = ()
+    #: The turn being committed. Until it is answered the run gets nothing new.
+    in_flight: Turn | None = None
+    queued: bool = False
+    #: The record that ends the run, once the turn with it is built.
+    last: Record | None = None
+    #: Whether this object stands for its run in the worker's memory. Set by the coordinator alone.
+    is_current: bool = False
+    #: Whether it is among the idle ones. Set by the coordinator alone.
+    is_waiting: bool = False
+    saved_status: bytes | None = None
+    saved_state: bytes | None = None
+    #: The number and the digest of what it waits for, as stored; -1: nothing was.
+    saved_count: int = -1
+    saved_digest: int = -1
+    saved_wake: int | None = None
+    saved_run_status: Status | None = None
 
-    def __init__(
-        self, key: RunKey, epoch: int, run: Run, next_seq: int, parent: ParentLink | None, inbox: Inbox
-    ) -> None:
-        self.key = key
-        self.epoch = epoch
-        self.run = run
-        self.next_seq = next_seq
-        self.parent = parent
-        self.inbox = inbox
-        #: Records that were deleted from the journal: iterations of loops that no replay needs.
-        self.pruned = 0
-        #: Results of attempts, not yet recorded.
-        self.outcomes: list[Outcome] = []
-        #: Records that are durable but that the code has not seen: answers to effects.
-        self.written: Sequence[Record] = ()  # tuples where there is seldom anything: a thousand runs are many lists
-        #: Attempts running now, by location.
-        self.attempts: dict[str, Attempt] = {}
-        #: Asked for by the code, to be carried out when the turn in the making is durable.
-        self.commands: list[Command] = []
-        #: The one step to start when the turn in flight is durable, if that is all there is to do then; it is not among
-        #: the commands.
-        self.following: StepOperation | None = None
-        #: Events that this run cannot take, to become dead letters with the turn in the making.
-        self.dead: Sequence[DeadItem] = ()
-        #: Failed attempts whose `on_retry` hook is to be called when they are durable.
-        self.hooks: Sequence[Outcome] = ()
-        #: The turn being committed. Until it is answered the run gets nothing new.
-        self.in_flight: Turn | None = None
-        self.queued = False
-        #: The record that ends the run, once the turn with it is built.
-        self.last: Record | None = None
-        #: Whether this object stands for its run in the worker's memory. Set by the coordinator alone.
-        self.is_current = False
-        #: Whether it is among the idle ones. Set by the coordinator alone.
-        self.is_waiting = False
-        self.saved_status: bytes | None = None
-        self.saved_state: bytes | None = None
-        #: The number and the digest of what it waits for, as stored; -1: nothing was.
-        self.saved_count = self.saved_digest = -1
-        self.saved_wake: int | None = None
-        self.saved_run_status: Status | None = None
+    def __repr__(self) -> str:
+        return f"<resident {self.id!r}>"  # what it holds is the user's, and logs show this
 
     @property
     def id(self) -> str:

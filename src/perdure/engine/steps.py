@@ -13,28 +13,30 @@ import random
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
-from perdure import limits
+from perdure import limits, native
 from perdure.authoring.options import FailedAttempt
 from perdure.authoring.step import StepContext, step_context
 from perdure.engine.clock import Timekeeper
 from perdure.engine.host import outside
 from perdure.engine.isolation import run_isolated
-from perdure.engine.resident import Outcome, Resident
+from perdure.engine.resident import Inbox, Outcome, Resident
 from perdure.engine.threads import DaemonThreads
 from perdure.errors import StepTimeout
 from perdure.kernel import journal
-from perdure.kernel.codec import UNREAD
+from perdure.kernel.codec import UNREAD, ValueCodec
+from perdure.kernel.definitions import StepSpec
 from perdure.kernel.faults import decode_error, encode_error
 from perdure.kernel.journal import Body, StepDone
 from perdure.kernel.operation import StepOperation
 from perdure.kernel.retry import next_attempt_at, total_deadline
+from perdure.store.base import PLAIN, CommitResult, Turn
 
 logger = logging.getLogger("perdure.steps")
 
@@ -62,6 +64,9 @@ class Attempt(msgspec.Struct, eq=False):
     unwanted: bool = False
     _context: StepContext | None = None
 
+    def __repr__(self) -> str:
+        return f"<attempt {self.number} of {self.operation.location!r}>"
+
     @property
     def context(self) -> StepContext:
         """What the step's code may know. Made when somebody asks, which few do."""
@@ -87,11 +92,26 @@ class Attempt(msgspec.Struct, eq=False):
 
 _making_context = threading.Lock()
 
+
+class Waits(msgspec.Struct, eq=False):
+    """The code of an attempt has begun and waits for something."""
+
+    coroutine: Coroutine[Any, Any, Any]
+    context: Context
+    awaited: Any
+
+
 StandIn: TypeAlias = Callable[[Attempt, tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any] | None]
 
 
 class StepRunner:
     """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
+
+    __slots__ = (
+        "__dict__", "_burst_is_over", "_clock", "_finished", "_held", "_loop", "_queue", "_rng", "_running",
+        "_running_by_step", "_server_is_due", "_steps_max", "_tasks", "_threads", "_waiting", "accepting", "delays",
+        "ended", "is_serving", "stand_in",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -144,6 +164,21 @@ class StepRunner:
         self._queue.append(attempt)
         if not self._server_is_due:
             self._send_for_server()
+
+    def start_all(
+        self, residents: Sequence[Resident], turns: Sequence[Turn], results: Sequence[CommitResult]
+    ) -> list[tuple[Resident, Turn, CommitResult]]:
+        """Start the steps that follow from turns which are durable now, where nothing else does. Returns the rest."""
+        left: list[tuple[Resident, Turn, CommitResult]] = []
+        for resident, turn, result in zip(residents, turns, results, strict=True):
+            following = resident.following
+            if result is not PLAIN or not resident.is_current or following is None or resident.inbox.unread:
+                left.append((resident, turn, result))
+                continue
+            resident.in_flight = resident.following = None
+            resident.next_seq = turn.expected_seq + len(turn.entries)
+            self.start(resident, following, True)
+        return left
 
     def cancel(self, resident: Resident, location: str) -> None:
         attempt = resident.attempts.pop(location, None)
@@ -233,38 +268,25 @@ class StepRunner:
                 if attempt.unwanted:
                     self._leave(attempt)
                     continue
-                spec = attempt.operation.spec
-                context = copy_context()
-                context.run(_set_step, attempt)
                 try:
-                    coroutine = self._coroutine(attempt)
-                    awaited = context.run(coroutine.send, None)
-                except StopIteration as returned:
+                    value = self._begin(attempt)
+                except BaseException as error:
+                    self._raised(attempt, error)
+                else:
+                    if type(value) is Waits:
+                        self._end_burst(task)
+                        self._server_waits()
+                        await self._carry_on(attempt, task, value)
+                        break
+                    spec = attempt.operation.spec
                     if self._waiting or spec.concurrency is not None:
                         self._leave(attempt)
                     else:
                         self._running -= 1
-                    value = returned.value
                     if attempt.alone and type(value) in spec.result.scalars:
                         ended.append((attempt, value))
                     else:  # encoded at once, before other code can change it
                         self.returned(attempt, value)
-                except BaseException as error:
-                    self._raised(attempt, error)
-                else:
-                    self._end_burst(task)
-                    self._server_waits()
-                    attempt.task = task
-                    if attempt.unwanted:  # given up by its own first lines
-                        task.cancel()
-                    try:
-                        value = await _carry_on(coroutine, context, awaited)
-                    except BaseException as error:
-                        self._raised(attempt, error)
-                    else:
-                        self._leave(attempt)
-                        self.returned(attempt, value)
-                    break
                 served += 1
                 if not queue:
                     bursts += 1
@@ -305,13 +327,36 @@ class StepRunner:
         if self._queue and not self._server_is_due:
             self._send_for_server()
 
-    def _coroutine(self, attempt: Attempt) -> Coroutine[Any, Any, Any]:
-        """The attempt, about to run: the step's own coroutine, if nothing has to be around it."""
+    def _begin(self, attempt: Attempt) -> Any:
+        """Run the code of an attempt, in a context of its own, until its end or until it waits for the first time: what
+        it returned, or a `Waits`."""
         operation = attempt.operation
         spec, args = operation.spec, operation.args
+        coroutine: Coroutine[Any, Any, Any]
         if args is not None and spec.is_bare and self.stand_in is None:
-            return spec.function(*args)  # type: ignore[no-any-return]
-        return self._limited(attempt)
+            coroutine = spec.function(*args)  # nothing has to be around it
+        else:
+            coroutine = self._limited(attempt)
+        context = copy_context()
+        context.run(_set_step, attempt)
+        try:
+            awaited = context.run(coroutine.send, None)
+        except StopIteration as returned:
+            return returned.value
+        return Waits(coroutine, context, awaited)
+
+    async def _carry_on(self, attempt: Attempt, task: asyncio.Task[Any], begun: Waits) -> None:
+        """The rest of an attempt that waits, in a task that is all its own from now on."""
+        attempt.task = task
+        if attempt.unwanted:  # given up by its own first lines
+            task.cancel()
+        try:
+            value = await _rest_of(begun)
+        except BaseException as error:
+            self._raised(attempt, error)
+        else:
+            self._leave(attempt)
+            self.returned(attempt, value)
 
     def returned(self, attempt: Attempt, value: Any) -> None:
         """The code of an attempt, which has left, came to its end."""
@@ -409,8 +454,9 @@ class StepRunner:
 
 
 @types.coroutine
-def _carry_on(coroutine: Coroutine[Any, Any, Any], context: Context, awaited: Any) -> Generator[Any, Any, Any]:
+def _rest_of(begun: Waits) -> Generator[Any, Any, Any]:
     """Run a coroutine that waits to its end, inside the current task but in a context of its own."""
+    coroutine, context, awaited = begun.coroutine, begun.context, begun.awaited
     try:
         while True:
             try:
@@ -451,3 +497,11 @@ def call_retry_hooks(resident: Resident) -> None:
             operation.spec.on_retry(failed)
         except Exception:
             logger.exception("the on_retry hook of step %r raised", operation.location)
+
+
+native.bind_steps({
+    "StepRunner": StepRunner, "Attempt": Attempt, "Waits": Waits, "Resident": Resident, "Outcome": Outcome,
+    "StepOperation": StepOperation, "StepSpec": StepSpec, "ValueCodec": ValueCodec, "StepDone": StepDone, "Raw": Raw,
+    "ABSENT": journal.ABSENT, "UNREAD": UNREAD, "step_context": step_context,
+    "RECORDED_ARGUMENTS_BYTES_MAX": limits.RECORDED_ARGUMENTS_BYTES_MAX, "PLAIN": PLAIN, "Turn": Turn, "Inbox": Inbox,
+})  # fmt: skip

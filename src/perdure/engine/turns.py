@@ -12,12 +12,12 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from perdure import limits
+from perdure import limits, native
 from perdure.engine.effects import effect_entry
 from perdure.engine.loops import prunable, save_loops
 from perdure.engine.receiving import next_events, unwanted_events
+from perdure.engine.resident import Inbox, Resident
 from perdure.engine.resident import Outcome as StepOutcome
-from perdure.engine.resident import Resident
 from perdure.engine.settings import Settings
 from perdure.engine.steps import Attempt
 from perdure.kernel import journal
@@ -38,6 +38,7 @@ from perdure.kernel.commands import (
 )
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import ABSENT, Body, Record, Row, StepDone, to_row
+from perdure.kernel.loop import RunLoop
 from perdure.kernel.operation import (
     ChildOperation,
     SendOperation,
@@ -45,6 +46,7 @@ from perdure.kernel.operation import (
     WatchOperation,
     encode_step_frontier,
 )
+from perdure.kernel.pending import Pending
 from perdure.kernel.run import Run
 from perdure.store.base import (
     Entry,
@@ -164,7 +166,13 @@ class TurnBuilder:
             at = now
         record = Record(seq, at, operation.location, body)
         entries = [Entry(to_row(record))]
-        commands = run.deliver(record, known)
+        return self._describe(resident, run.deliver(record, known), seq, at, now, entries)
+
+    def _describe(
+        self, resident: Resident, commands: list[Command], seq: int, at: int, now: int, entries: list[Entry]
+    ) -> Turn | None:
+        """What is to be stored now that the record at `seq` has been delivered."""
+        run = resident.run
         if run.is_plain and seq != limits.JOURNAL_RECORDS_WARN:
             ended, pending = run.outcome, len(run.pending.operations)
             if ended is None:
@@ -492,3 +500,12 @@ def started_record(
     carried = Raw(state) if state is not None else ABSENT
     body = journal.Started(spec.name, spec.version, Raw(data), seed, parent=parent, state=carried)
     return Record(1, at, "", body)
+
+
+native.bind_turns({
+    "TurnBuilder": TurnBuilder, "Record": Record, "Entry": Entry, "StepTurn": StepTurn, "Run": Run, "RunStep": RunStep,
+    "RunLoop": RunLoop, "Pending": Pending, "Resident": Resident, "Inbox": Inbox, "Outcome": StepOutcome,
+    "Complete": Complete, "Completed": journal.Completed, "COMPLETED": Status.COMPLETED,
+    "RUNNING": _RUNNING, "JOURNAL_RECORDS_WARN": limits.JOURNAL_RECORDS_WARN,
+    "TURN_RECORDS_MAX": limits.TURN_RECORDS_MAX, "to_row": to_row, "encode_step_frontier": encode_step_frontier,
+})  # fmt: skip

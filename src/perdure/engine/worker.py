@@ -17,7 +17,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -507,32 +507,23 @@ class Worker:
             self._commit_failed(moved, turns, error)
             return
         self._outages.over()
-        start = self._steps.start
-        for resident, turn, result in zip(moved, turns, done.result(), strict=True):
+        results = done.result()
+        left: Iterable[tuple[Resident, Turn, CommitResult]] = (
+            zip(moved, turns, results, strict=True) if self.suspect else self._steps.start_all(moved, turns, results)
+        )
+        for resident, turn, result in left:
             if not resident.is_current:
                 self._adopt_children(turn)
-                continue
-            following = resident.following
-            if following is not None:
-                if result is PLAIN and not self.suspect:
-                    # `_after_commit`, when there is nothing more to it than starting one step.
-                    resident.in_flight = resident.following = None
-                    resident.next_seq = turn.expected_seq + len(turn.entries)
-                    start(resident, following, True)
-                    if resident.inbox.unread:
-                        self._settle(resident)
-                    continue
-                self._follow_with_the_rest(resident)
-            elif result is PLAIN and turn.status is _COMPLETED and not (resident.commands or resident.hooks):
-                self._end(resident, turn)  # and that is all
-                continue
-            if isinstance(result, Rejected):
+            elif isinstance(result, Rejected):
                 self._outages.say("lease", "run %r was let go: %s", resident.id, result.reason)
                 self._drop(resident)
                 # In case it is still ours, and only what we had in memory was wrong.
                 self.errands.adopt_run(resident.id)
                 self._adopt_children(turn)
+            elif result is PLAIN and turn.status is _COMPLETED and not (resident.commands or resident.hooks):
+                self._end(resident, turn)  # and that is all
             else:
+                self._follow_with_the_rest(resident)
                 self._after_commit(resident, turn, result, cursor)
 
     def _commit_failed(self, moved: Sequence[Resident], turns: Sequence[Turn], error: BaseException) -> None:

@@ -54,7 +54,7 @@ class ArgumentsCodec:
         self._count_min = self._least(positional)
         self._known: dict[tuple[type, ...], bool] = {}
         #: For calls with arguments of these types: what to encode them as, or None to go the long way.
-        self._direct: dict[tuple[type, ...], type[msgspec.Struct] | None] = {}
+        self.direct: dict[tuple[type, ...], type[msgspec.Struct] | None] = {}
         #: Decodes a whole call at once, for functions that take nothing but scalars. Made when it is first needed.
         self._decode_whole: Callable[[Any], msgspec.Struct] | None = None
         self._may_decode_whole = all(codec.annotation in _PLAIN for codec in self._codecs.values()) and (
@@ -84,7 +84,7 @@ class ArgumentsCodec:
             return self._within_limit(self._encode_bound(args, kwargs)), None
         kinds = tuple(map(type, args))
         try:
-            call = self._direct[kinds]
+            call = self.direct[kinds]
         except KeyError:
             call = self._direct_way(kinds)
         if call is not None:
@@ -109,8 +109,8 @@ class ArgumentsCodec:
         call = None
         if self._all_scalar(kinds) and (not self._with_defaults or len(kinds) == len(self._parameters)):
             call = msgspec.defstruct("Call", self._names[: len(kinds)], gc=False)
-        if len(self._direct) < _KNOWN_MAX:
-            self._direct[kinds] = call
+        if len(self.direct) < _KNOWN_MAX:
+            self.direct[kinds] = call
         return call
 
     def _all_scalar(self, kinds: tuple[type, ...]) -> bool:

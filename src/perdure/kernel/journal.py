@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure.errors import CorruptRecord
+from perdure.native import in_c
 
 #: The engine's own replay rules. Stamped into every `Started`, so that rules can change without breaking
 #: journals written under the old ones.
@@ -367,6 +368,7 @@ def _decoder(kind: str) -> Callable[[bytes], Body] | None:
     return decode
 
 
+@in_c
 def to_row(record: Record) -> Row:
     """Encode a record for a store."""
     seq, at, location, body = record.seq, record.at, record.location, record.body

@@ -28,6 +28,7 @@ from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
 from perdure.kernel.operation import Branch, Operation, TimerOperation
 from perdure.kernel.sites import caller_site, stop_at
+from perdure.native import in_c
 
 T = TypeVar("T")
 
@@ -207,6 +208,11 @@ UNWATCHED = Post()
 class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
+    __slots__ = (
+        "_compact_at", "_numbers", "_ready", "_tasks", "iterations", "now", "overdue", "owner", "post", "root",
+        "running", "stopped",
+    )  # fmt: skip
+
     def __init__(self, owner: LoopOwner | None, seed: int, post: Post) -> None:
         self.owner: LoopOwner | None = owner
         self.post = post
@@ -232,15 +238,20 @@ class RunLoop(asyncio.AbstractEventLoop):
         return self._numbers
 
     def drain(self) -> None:
-        """Run callbacks until none is ready. Raises `Spinning` if that never happens."""
+        """Run callbacks until none is ready. Raises `Spinning` if that never happens.
+
+        A function of its own around what does it: on the stack its frame says where the code of the run begins.
+        """
+        if self._ready and not self.stopped:
+            self._run_ready()
+
+    def _run_ready(self) -> None:
         ready = self._ready
-        if not ready or self.stopped:
-            return
         running = _get_running_loop()
         if running is not self:
             if type(running) is not RunLoop:
                 with entered(self):
-                    self.drain()
+                    self._run_ready()
                 return
             # Inside the turns of a batch, or of a replay: whoever entered puts the host back.
             _set_running_loop(self)
@@ -257,16 +268,19 @@ class RunLoop(asyncio.AbstractEventLoop):
                 if self.stopped:
                     return
             if len(ready) > limits.TURN_CALLBACKS_MAX:
-                raise Spinning(
-                    f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
-                    "anything durable. Look for a loop that awaits what is always ready."
-                )
+                self._complain_of_spinning()
         finally:
             ready.clear()
             self.running = False
             self.post.loop = None
             if self.overdue is not None:
                 self.overdue()
+
+    def _complain_of_spinning(self) -> NoReturn:
+        raise Spinning(
+            f"workflow code ran {limits.TURN_CALLBACKS_MAX:,} callbacks in one turn without waiting for "
+            "anything durable. Look for a loop that awaits what is always ready."
+        )
 
     def close_generator(self, generator: Any) -> None:
         """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
@@ -450,6 +464,7 @@ def batch() -> entered:
     return entered(between_runs)
 
 
+@in_c
 def make_loop(owner: LoopOwner | None, seed: int, post: Post = UNWATCHED) -> RunLoop:
     loop_class: Any = RunLoop  # for type checkers it is abstract: they do not see what the loop above added
     return loop_class(owner, seed, post)  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ import msgspec
 
 from perdure import limits
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec, EventTypes, StepSpec, WorkflowSpec
+from perdure.native import in_c
 
 if TYPE_CHECKING:
     from perdure.kernel.iterations import Iteration
@@ -34,7 +35,7 @@ class Branch(msgspec.Struct, eq=False):
     site: str = ""
     #: The iteration of a durable loop that everything in this branch is part of.
     scope: Iteration | None = None
-    counts: dict[str, int] = {}  # each gets its own from msgspec
+    counts: dict[str, int] | None = None  # made when it is needed, which it is not in the branch of a single operation
 
     def locate(self, name: str) -> str:
         """The location of the next operation called `name` in this branch."""
@@ -42,6 +43,8 @@ class Branch(msgspec.Struct, eq=False):
             self.single = False
             return self.path
         counts = self.counts
+        if counts is None:
+            counts = self.counts = {}
         counts[name] = count = counts.get(name, 0) + 1
         if count > 1:
             name = f"{name}#{count}"
@@ -285,6 +288,7 @@ def _waiting(operation: Operation) -> Waiting:
     )
 
 
+@in_c
 def encode_step_frontier(seq: int, step: StepOperation) -> bytes:
     """The frontier of a run that waits for one step, which has not failed yet, and for nothing else."""
     waiting = Waiting("step", step.location, step.asked_at, None, step.site)

@@ -10,6 +10,8 @@ import heapq
 from collections.abc import Iterator
 from zlib import crc32
 
+import msgspec
+
 from perdure.kernel.operation import (
     Operation,
     ReceiveOperation,
@@ -19,35 +21,23 @@ from perdure.kernel.operation import (
 )
 
 
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """The pending operations of one run, by location. Removing one marks it settled."""
 
-    __slots__ = (
-        "_timer_heap",
-        "backoffs",
-        "digest",
-        "hurried",
-        "operations",
-        "received",
-        "receives",
-        "receives_changed",
-        "timers",
-    )
-
-    def __init__(self) -> None:
-        #: By location, in the order in which they were asked for; changed here, and for steps by `Run`.
-        self.operations: dict[str, Operation] = {}
-        self.receives: dict[str, ReceiveOperation] = {}
-        #: Whether a receive came or went since the store was last told; whether there ever was one.
-        self.receives_changed = self.received = False
-        #: Receives whose time is over: they take what is there.
-        self.hurried = 0
-        self.timers: dict[str, TimerOperation] = {}
-        # Made when they are needed: most runs wait for one thing at a time, and a thousand runs are many lists.
-        self._timer_heap: list[tuple[int, int, TimerOperation]] | None = None
-        self.backoffs: list[tuple[int, int, StepOperation]] | None = None
-        #: Sum of the digests of the operations; with their number, tells one set of them from another.
-        self.digest = 0
+    #: By location, in the order in which they were asked for; changed here, and for steps by `Run`.
+    operations: dict[str, Operation] = {}
+    receives: dict[str, ReceiveOperation] = {}
+    #: Whether a receive came or went since the store was last told; whether there ever was one.
+    receives_changed: bool = False
+    received: bool = False
+    #: Receives whose time is over: they take what is there.
+    hurried: int = 0
+    timers: dict[str, TimerOperation] = {}
+    # Made when they are needed: most runs wait for one thing at a time, and a thousand runs are many lists.
+    _timer_heap: list[tuple[int, int, TimerOperation]] | None = None
+    backoffs: list[tuple[int, int, StepOperation]] | None = None
+    #: Sum of the digests of the operations; with their number, tells one set of them from another.
+    digest: int = 0
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -113,7 +103,10 @@ class Pending:
                 operation.asked_at = now
 
     def clear(self) -> None:
-        self.__init__()  # type: ignore[misc]
+        self.operations, self.receives, self.timers = {}, {}, {}
+        self.receives_changed = self.received = False
+        self.hurried = self.digest = 0
+        self._timer_heap = self.backoffs = None
 
     # -- time --------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 from zlib import crc32
 
+import msgspec
 from msgspec import Raw
 
-from perdure import limits
+from perdure import limits, native
 from perdure.errors import (
     BadArgument,
     ChildCancelled,
@@ -45,7 +46,7 @@ from perdure.errors import (
     TooLarge,
 )
 from perdure.kernel import answers, changes, journal
-from perdure.kernel.codec import UNREAD, codec_for
+from perdure.kernel.codec import UNREAD, ValueCodec, codec_for
 from perdure.kernel.commands import (
     CancelStep,
     Command,
@@ -69,8 +70,20 @@ from perdure.kernel.draws import Draws
 from perdure.kernel.faults import decode_error, encode_error, is_recorded, with_attempts
 from perdure.kernel.iterations import Loops
 from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
-from perdure.kernel.loop import UNWATCHED, Post, RunFuture, RunLoop, RunTask, batch, current_task, make_loop
+from perdure.kernel.loop import (
+    UNWATCHED,
+    Post,
+    RunCallback,
+    RunFuture,
+    RunLoop,
+    RunTask,
+    StepName,
+    batch,
+    current_task,
+    make_loop,
+)
 from perdure.kernel.operation import (
+    Branch,
     ChildOperation,
     EffectOperation,
     Frontier,
@@ -113,75 +126,68 @@ _ANY = codec_for(Any)
 _STEP = StepOperation.kind_digest
 _NONE: frozenset[str] = frozenset()
 _NOTHING: frozenset[int] = frozenset()
-# What most runs never have, shared and never put into: a thousand runs are many dictionaries.
-_NO_VALUES: dict[str, Raw] = {}
-_NO_OPERATIONS: dict[str, Operation] = {}
-_NO_DEADLINES: dict[str, int] = {}
 
 
-class Run:
-    """See the module docstring. Public attributes are for reading only."""
+class _Shared(dict[str, Any]):
+    """What most runs never have, shared and never put into: a thousand runs are many dictionaries. A class of its own,
+    because msgspec gives every object a dictionary of its own where the default is a plain one."""
 
-    __slots__ = (
-        "_arguments_check", "_commands", "_draws", "_first_deadlines", "_given_up", "_has_state", "_journal", "_main",
-        "_noted", "_operations", "_patches", "_post", "_refusals", "cancel_reason", "cancel_requested", "changes",
-        "closed", "custom_status", "generation", "id", "io_check", "is_plain", "last_seq", "latest", "loop", "loops",
-        "outcome", "parent_id", "pending", "replaying", "requests", "sagas", "seed", "spec", "state",
-    )  # fmt: skip
 
-    def __init__(
-        self,
-        spec: WorkflowSpec,
-        run_id: str,
-        generation: int,
-        *,
-        latest: Callable[[str], WorkflowSpec],
-        arguments_check: ArgumentsCheck = "warn",
-        io_check: IOCheck = "refuse",
-        post: Post = UNWATCHED,
-    ) -> None:
-        self.spec = spec
-        self.io_check = io_check
-        self._post = post
-        self.id = run_id
-        self.generation = generation
-        self.parent_id: str | None = None
-        self.outcome: Outcome | None = None
-        self.replaying = False
-        #: Whether all that a turn has to say of the run is which steps it waits for. Made True again by whoever builds
-        #: turns, when everything else was said; made False by whatever else the code asks for.
-        self.is_plain = generation == 1
-        self.cancel_requested = False
-        self.cancel_reason = ""
-        self.custom_status: bytes | None = None
-        self.state: dict[str, Any] = {}
-        self._has_state = False
-        self.last_seq = 0
-        self.seed = 0
-        self.closed = False
-        self.loop: RunLoop = None  # type: ignore[assignment]  # made by Started, which holds the seed
-        self._draws: Draws | None = None
-        self.latest = latest
-        self._arguments_check = arguments_check
-        self._main: RunTask | None = None
-        self.pending = Pending()
-        self._commands: list[Command] = []
-        self._operations = 0
-        self._refusals = 0
-        self._patches: frozenset[str] = _NONE
-        #: Values that were read without an effect, by location; see `noted`.
-        self._noted = _NO_VALUES
-        self.changes = changes.NONE
-        #: Effects that were given up before they were answered. Their answers may be under way: see `_answered_late`.
-        self._given_up = _NO_OPERATIONS
-        #: Events that were received and whose senders wait for a reply.
-        self.requests: answers.Requests = {}
-        self._first_deadlines = _NO_DEADLINES
-        self._journal: Sequence[Record] = ()  # while replaying, for the divergence report
-        #: Durable loops; None while there are none, as in most runs.
-        self.loops: Loops | None = None
-        #: Sagas that are neither over nor undone.
-        self.sagas: Sequence[OpenSaga] = ()
+_NO_VALUES, _NO_OPERATIONS, _NO_DEADLINES = _Shared(), _Shared(), _Shared()
+_UNCHANGED = changes.NONE
+
+
+class Run(msgspec.Struct, eq=False):
+    """See the module docstring. Public attributes are for reading only.
+
+    A msgspec class, so that making one runs no Python: whoever starts a thousand runs makes as many.
+    """
+
+    spec: WorkflowSpec
+    id: str
+    generation: int
+    latest: Callable[[str], WorkflowSpec]
+    arguments_check: ArgumentsCheck = "warn"
+    io_check: IOCheck = "refuse"
+    post: Post = UNWATCHED
+    #: Whether all that a turn has to say of the run is which steps it waits for. True when a first generation starts,
+    #: and again when whoever builds turns has said everything else; made False by whatever else the code asks for.
+    is_plain: bool = False
+    parent_id: str | None = None
+    outcome: Outcome | None = None
+    replaying: bool = False
+    cancel_requested: bool = False
+    cancel_reason: str = ""
+    custom_status: bytes | None = None
+    state: dict[str, Any] = {}
+    _has_state: bool = False
+    last_seq: int = 0
+    seed: int = 0
+    closed: bool = False
+    loop: RunLoop = None  # type: ignore[assignment]  # made by Started, which holds the seed
+    _draws: Draws | None = None
+    _main: RunTask | None = None
+    pending: Pending = msgspec.field(default_factory=Pending)
+    _commands: list[Command] = []
+    _operations: int = 0
+    _refusals: int = 0
+    _patches: frozenset[str] = _NONE
+    #: Values that were read without an effect, by location; see `noted`.
+    _noted: dict[str, Raw] = _NO_VALUES
+    changes: changes.Changes = _UNCHANGED
+    #: Effects that were given up before they were answered. Their answers may be under way: see `_answered_late`.
+    _given_up: dict[str, Operation] = _NO_OPERATIONS
+    #: Events that were received and whose senders wait for a reply.
+    requests: answers.Requests = {}
+    _first_deadlines: dict[str, int] = _NO_DEADLINES
+    _journal: Sequence[Record] = ()  # while replaying, for the divergence report
+    #: Durable loops; None while there are none, as in most runs.
+    loops: Loops | None = None
+    #: Sagas that are neither over nor undone.
+    sagas: Sequence[OpenSaga] = ()
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"  # what it holds is the user's, and logs show this
 
     # -- records in ----------------------------------------------------------------------------------------
 
@@ -203,25 +209,35 @@ class Run:
             step = operations.get(location)
             if type(step) is not StepOperation:
                 raise record_mismatch(self.id, record, self._unexplained())
-            # `Pending.remove`, without the call: every step comes by.
-            del operations[location]
-            pending.digest -= step.digest
-            step.settled = True
+            pending.remove(step)
             if self.replaying and body.digest != crc32(step.data):
                 self._check_arguments(step, body.digest)
-            future, step.future = step.future, None  # see `Operation.take_future`
             if known is UNREAD:
                 spec = step.spec
                 known = spec.result.decode(body.value, spec.what)
-            future.set_result(known)
-            loop.drain()
-            if self.outcome is not None or not operations or self._main.done():  # type: ignore[union-attr]
-                self._run_until_idle()
+            self._go_on(step, known)
         else:
             self._hand_over(record)
             self._run_until_idle()
-        commands, self._commands = self._commands, []
-        return commands
+        return self.take_commands()
+
+    def deliver_result(self, seq: int, at: int, step: StepOperation, value: Any) -> list[Command]:
+        """`deliver` for a record that somebody else makes: a pending step has returned what the code will see as is."""
+        self.last_seq = seq
+        loop = self.loop
+        if at > loop.now:
+            loop.now = at
+        if self.loops is not None:
+            self.loops.note(seq, step.location)
+        self.pending.remove(step)
+        self._go_on(step, value)
+        return self.take_commands()
+
+    def _go_on(self, step: StepOperation, value: Any) -> None:
+        step.take_future().set_result(value)
+        self.loop.drain()
+        if self.outcome is not None or not self.pending.operations or self._main.done():  # type: ignore[union-attr]
+            self._see_what_ended()
 
     def _hand_over(self, record: Record) -> None:
         """Any record but a step's result."""
@@ -784,22 +800,23 @@ class Run:
         return unexplained or list(self.pending)
 
     def _check_arguments(self, step: StepOperation, recorded: int) -> None:
-        if self._arguments_check == "off" or not recorded or recorded == step.arguments_digest():
+        if self.arguments_check == "off" or not recorded or recorded == step.arguments_digest():
             return
         message = (
             f"step {step.location!r} of run {self.id!r} was recorded with other arguments than the code gives now "
             f"({step.site}). Its recorded result is used."
         )
-        if self._arguments_check == "park":
+        if self.arguments_check == "park":
             raise record_mismatch(self.id, None, [step], note=message)
         self._commands.append(Warn(message))
 
     # -- particular records ------------------------------------------------------------------------------------
 
     def _start(self, record: Record, body: journal.Started) -> None:
-        self.loop = make_loop(self, body.seed, self._post)
+        self.loop = make_loop(self, body.seed, self.post)
         self.loop.now = record.at
         self.seed = body.seed
+        self.is_plain = self.generation == 1
         self.parent_id = body.parent
         if body.state:
             self.state = _ANY.decode(body.state, f"the state of run {self.id!r}")
@@ -879,6 +896,10 @@ class Run:
     def _run_until_idle(self) -> None:
         if self.outcome is None:
             self.loop.drain()
+        self._see_what_ended()
+
+    def _see_what_ended(self) -> None:
+        """The code is idle: because it waits, because it has come to its end, or for no reason that anybody knows."""
         if self.outcome is not None:
             if not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
                 self._wind_up(cancel_tasks=False)
@@ -1041,3 +1062,15 @@ def _is_end(record: Record) -> bool:
             journal.Recorded,
         ),
     )
+
+
+native.bind_kernel({
+    "RunLoop": RunLoop, "RunCallback": RunCallback, "RunTask": RunTask, "Post": Post, "Run": Run, "Pending": Pending,
+    "Branch": Branch, "StepSpec": StepSpec, "StepOperation": StepOperation, "RunStep": RunStep, "Record": Record,
+    "StepName": StepName, "Started": journal.Started, "StepDone": StepDone, "Row": journal.Row, "Complete": Complete,
+    "Raw": Raw, "WorkflowSpec": WorkflowSpec, "ValueCodec": ValueCodec, "Future": Future, "current_task": current_task,
+    "init_task": asyncio.Task.__init__, "get_running_loop": asyncio._get_running_loop,
+    "set_running_loop": asyncio._set_running_loop, "UNREAD": UNREAD, "encode_json": msgspec.json.Encoder().encode,
+    "TURN_CALLBACKS_MAX": limits.TURN_CALLBACKS_MAX, "step_digest": _STEP,
+    "RECORDED_ARGUMENTS_BYTES_MAX": limits.RECORDED_ARGUMENTS_BYTES_MAX,
+})  # fmt: skip

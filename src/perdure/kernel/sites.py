@@ -41,19 +41,23 @@ def _label(frame: FrameType, key: tuple[int, int]) -> str:
 def caller_site(depth: int = 1) -> str:
     """The nearest frame outside perdure and asyncio, from the caller's caller on."""
     frame = sys._getframe(depth + 1)
-    return _labels.get((_address(frame.f_code), frame.f_lasti)) or _search(frame)
+    return _labels.get((_address(frame.f_code), frame.f_lasti)) or search_site(frame)
 
 
-def _search(frame: FrameType | None) -> str:
+def own_site(frame: FrameType) -> str:
+    """What to show of this very frame; "" if it is none of the user's."""
+    key = (_address(frame.f_code), frame.f_lasti)
+    label = _labels.get(key)
+    return _label(frame, key) if label is None else label
+
+
+def search_site(frame: FrameType | None) -> str:
+    """What to show of the nearest frame of the user's, from this one on."""
     while frame is not None:
-        code = frame.f_code
-        key = (_address(code), frame.f_lasti)
-        label = _labels.get(key)
-        if label is None:
-            label = _label(frame, key)
+        label = own_site(frame)
         if label:
             return label
-        if code is _boundary:  # beyond are the host's frames, which have nothing to do with the workflow
+        if frame.f_code is _boundary:  # beyond are the host's frames, which have nothing to do with the workflow
             return ""
         frame = frame.f_back
     return ""

@@ -46,7 +46,7 @@ FAILPOINTS: Final[Mapping[str, Failpoint]] = {
     "turn.stored": Failpoint(Worker, "_committed", False, ("A6", "A10", "A12")),
     "turn.over": Failpoint(Worker, "_committed", True, ("A6",)),
     "step.admitted": Failpoint(StepRunner, "start", True, ("A7",)),
-    "step.begins": Failpoint(StepRunner, "_coroutine", False, ("A7",)),
+    "step.begins": Failpoint(StepRunner, "_begin", False, ("A7",)),
     "step.returned": Failpoint(StepRunner, "returned", False, ("A9",)),
     "step.over": Failpoint(StepRunner, "_note", True, ("A9",)),
     "result.returned": Failpoint(TurnBuilder, "take_result", False, ("A9",)),

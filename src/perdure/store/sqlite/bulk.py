@@ -18,7 +18,9 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from perdure.store.base import PLAIN, Created, Creation, NewRun, RunKey, StepTurn, Turn
+from perdure import native
+from perdure.kernel.journal import Row
+from perdure.store.base import PLAIN, TERMINAL, Created, Creation, Entry, NewRun, RunKey, StepTurn, Turn
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
@@ -47,6 +49,8 @@ def prepare(session: Session) -> None:
 
 class Bulk:
     """The rows of one group."""
+
+    __slots__ = ("_advanced", "_end", "_finished", "_parts", "_records", "_runs", "_stepped", "_with_more")
 
     def __init__(self) -> None:
         self._stepped: list[tuple[Any, ...]] = []
@@ -182,6 +186,12 @@ class Bulk:
         self._end = begin + size
         self._parts.append(data)
         return begin, size
+
+
+native.bind_bulk({
+    "Bulk": Bulk, "Unusual": _Unusual, "Turn": Turn, "Entry": Entry, "Row": Row, "NewRun": NewRun,
+    "TERMINAL": tuple(TERMINAL), "BULK_BYTES_MAX": BULK_BYTES_MAX, "FIRST_POSITION": FIRST_POSITION,
+})  # fmt: skip
 
 
 def only_opens(turn: Turn) -> bool:
