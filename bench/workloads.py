@@ -91,13 +91,14 @@ FANOUT = Workload(
 EMPTY = Workload(
     "empty",
     "start to result of a run without steps, one at a time",
-    counts={"runs": 300},
+    # For as long as its slower peers take for theirs: the disk is not the same from one tenth of a second to the next.
+    counts={"runs": 1_500},
     quick={"runs": 300},
     tiny={"runs": 10},
     figure="p50",
     unit="ms",
     better="lower",
-    peers={"dbos": {"runs": 100}, "duroxide": {"runs": 30}, "absurd": {"runs": 30}},
+    peers={"dbos": {"runs": 100}, "duroxide": {"runs": 30}, "absurd": {"runs": 30}, "restate": {"runs": 300}},
 )
 EVENTS = Workload(
     "events",
