@@ -7,7 +7,10 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+import pytest
+
 from perdure import Engine, Ok, attempt, limits, step, workflow
+from perdure.engine import steps
 from perdure.store.base import CommitResult, Turn
 from support.lives import Lives, run_async, until
 
@@ -131,8 +134,9 @@ def _sizes_of_turns(engine: Engine) -> list[int]:
     return sizes
 
 
-def test_parallel_steps_that_only_compute_are_recorded_together(lives: Lives) -> None:
+def test_parallel_steps_that_only_compute_are_recorded_together(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN section 10: each turn is a commit, so a run's own burst is not cut into many."""
+    monkeypatch.setattr(steps, "_GATHERING_SECONDS", 30.0)  # however slow the machine is
 
     async def main() -> None:
         async with lives.engine() as engine:

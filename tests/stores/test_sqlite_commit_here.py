@@ -12,6 +12,7 @@ import pytest
 
 from perdure.store.sqlite import SQLiteStore, lane, writer
 from perdure.store.sqlite.session import Session
+from perdure.testing.store.batches import create_many
 from stores.store_kit import accept, create, row_of, step_row, turn
 
 
@@ -103,8 +104,12 @@ def test_a_chain_of_commits_starves_nobody(tmp_path: Path) -> None:
     on_store(tmp_path, check)
 
 
-def test_the_wal_is_copied_back_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("here_seconds_max", [30.0, 0.0], ids=["committed-here", "committed-by-the-writer"])
+def test_the_wal_is_copied_back_by_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here_seconds_max: float
+) -> None:
     """FAULTS O14: the WAL does not grow for ever, although SQLite's own checkpointing is replaced."""
+    monkeypatch.setattr(writer, "HERE_SECONDS_MAX", here_seconds_max)
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 20)
     monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
     monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
@@ -129,5 +134,24 @@ def test_under_load_copying_is_put_off_but_not_for_ever(tmp_path: Path, monkeypa
         for seq in range(2, 600):
             await accept(store, turn(key, seq, step_row(seq)))
         assert 20 * 4096 < Path(store.path + "-wal").stat().st_size < 300 * 4096
+
+    on_store(tmp_path, check)
+
+
+def test_large_groups_after_small_ones_are_seen_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS O14: what small transactions wrote says nothing about those that follow."""
+    monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
+    monkeypatch.setattr(lane, "CHORE_SECONDS", 1_000.0)
+
+    async def check(store: SQLiteStore) -> None:
+        key = await create(store, "a")
+        for seq in range(2, 80):
+            await accept(store, turn(key, seq, step_row(seq)))
+        assert store._writer is not None
+        assert store._writer._until_look > 100, "nothing was due for long"
+        keys = await create_many(store, count=300)
+        for seq in range(2, 90):
+            assert all(await store.commit([turn(each, seq, step_row(seq)) for each in keys]))
+        assert Path(store.path + "-wal").stat().st_size < 2 * writer.CHECKPOINT_PAGES * 4096
 
     on_store(tmp_path, check)

@@ -38,15 +38,16 @@ class Pace:
         self._was_asked = False
         self._since = time.monotonic()
 
-    def ended(self) -> None:
-        """The interpreter was given back."""
+    def ended(self) -> int:
+        """The interpreter was given back. Returns how many changes it were."""
         since, self._since = self._since, 0.0
         if not self._changes:
-            return
+            return 0
         # What the thread itself has worked, which is not what it has waited, for the disk or for the interpreter.
         cpu = time.thread_time() - self._cpu
         self._change_seconds += _WEIGHT * (cpu / self._changes - self._change_seconds)
         self._sync_seconds = min(self._sync_seconds * _FORGETTING, time.monotonic() - since - cpu)
+        return self._changes
 
     def needs_interpreter(self) -> bool:
         """Whether a writer that has something to do cannot go on with it without the interpreter. Once for a group."""

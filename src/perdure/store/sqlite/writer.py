@@ -68,6 +68,8 @@ CHECKPOINT_PUT_OFF_FACTOR: Final = 8
 #: that nothing can be due before: a chain of steps, committed on the loop's thread, is interrupted by each look.
 CHECKPOINT_LOOK_TRANSACTIONS: Final = 32
 CHECKPOINT_LOOK_FACTOR_MAX: Final = 8
+#: How many changes count as one more transaction there: a large group writes as many pages as dozens of steps.
+CHECKPOINT_LOOK_CHANGES: Final = 32
 #: The room that is made for them in advance (`_make_room`), in pages and in bytes of the WAL. More than the number
 #: above: a few stay in the cache, and some come before anybody looks.
 ROOM_EXTRA_PAGES: Final = 64
@@ -211,6 +213,7 @@ class Writer(Lane):
         session.execute(_BEGIN)
         outcomes: list[Outcome] = []
         total_changes = session.total_changes
+        began_with = total_changes()
         for job in jobs:
             before = total_changes()
             try:
@@ -223,7 +226,7 @@ class Writer(Lane):
                     raise _HalfDone from error
                 outcomes.append((job, None, error))
         session.execute(_COMMIT)
-        self._count_transaction()
+        self._count_transaction(total_changes() - began_with)
         return outcomes
 
     def _at_once(self, session: Session, jobs: list[Job]) -> list[Outcome]:
@@ -242,8 +245,7 @@ class Writer(Lane):
             self._has_begun(0)
             self._pace.ended()
             return []
-        self._pace.ended()
-        self._count_transaction()
+        self._count_transaction(self._pace.ended())
         return [
             (job, data_version(session) if job.function is data_version else answer, None)
             for job, answer in zip(jobs, answers, strict=True)
@@ -255,9 +257,9 @@ class Writer(Lane):
         if self._begun.locked():
             self._begun.release()
 
-    def _count_transaction(self) -> None:
+    def _count_transaction(self, changes: int = 1) -> None:
         self.transactions += 1
-        self._until_look -= 1
+        self._until_look -= 1 + changes // CHECKPOINT_LOOK_CHANGES
 
     def adopt(self, session: Session) -> None:
         # Checkpoints are made by `after_round`, not within whichever commit happens to fill the WAL. And not by a hook
@@ -287,10 +289,12 @@ class Writer(Lane):
 
     def _next_look(self, pages: int) -> int:
         """After how many transactions to look again, by what the last ones wrote."""
-        looked_at, self._looked_at = self._looked_at, (self.transactions, pages)
-        written = max(1, pages - looked_at[1]) / max(1, self.transactions - looked_at[0])
-        factor = int((CHECKPOINT_PAGES - pages) / written / CHECKPOINT_LOOK_TRANSACTIONS)
-        return CHECKPOINT_LOOK_TRANSACTIONS * min(max(1, factor), CHECKPOINT_LOOK_FACTOR_MAX)
+        (transactions, before), self._looked_at = self._looked_at, (self.transactions, pages)
+        written, usual = pages - before, CHECKPOINT_LOOK_TRANSACTIONS
+        if written <= 0:  # they were copied in between, by us or by another process: it does not tell how many came
+            return usual
+        factor = int((CHECKPOINT_PAGES - pages) * (self.transactions - transactions) / written / usual)
+        return usual * min(max(1, factor), CHECKPOINT_LOOK_FACTOR_MAX)
 
     def do_chore(self) -> None:
         """Copy the WAL into the database while there is nothing else to do."""
