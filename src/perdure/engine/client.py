@@ -14,6 +14,7 @@ from perdure import limits
 from perdure.admin.views import HistoryEntry, RunView, history_entry, run_view
 from perdure.authoring.workflow import Invocation
 from perdure.engine.clock import Timekeeper
+from perdure.engine.ids import new_run_id
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.turns import started_record
@@ -55,11 +56,6 @@ logger = logging.getLogger("perdure.client")
 LOOK_SECONDS = 0.25
 
 
-#: The bits of a UUID that are drawn, and the others: its version and variant.
-_UUID_CHANCE = ~((0xF << 76) | (0b11 << 62))
-_UUID_VERSION_4 = (4 << 76) | (0b10 << 62)
-
-
 class Client:
     """One per engine. Every method may be repeated safely after `StoreUnavailable`."""
 
@@ -95,7 +91,7 @@ class Client:
             raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
         if on_conflict not in ("return", "raise"):
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
-        run_id = check_run_id(run_id) if run_id is not None else self._random_id()
+        run_id = check_run_id(run_id) if run_id is not None else new_run_id(self._rng, self._clock.now())
         if self._worker is None:
             invocation.spec.arguments.decode(invocation.data)  # a wrong type is refused before anything is written
             new = self._new_run(invocation.spec, invocation.data, run_id)
@@ -105,11 +101,6 @@ class Client:
         if isinstance(result, Existing):
             self._check_same(invocation, result.row, on_conflict)
         return run_id, last
-
-    def _random_id(self) -> str:
-        """A UUID of version 4, as text."""
-        digits = f"{self._rng.getrandbits(128) & _UUID_CHANCE | _UUID_VERSION_4:032x}"
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def _new_run(self, spec: WorkflowSpec, data: bytes, run_id: str) -> NewRun:
         now = self._clock.now()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from perdure.admin import actions, transfer
 from perdure.admin import resume as resuming
@@ -18,6 +17,7 @@ from perdure.admin.replay import Verdict, in_callback, replay_records
 from perdure.admin.why import Reason, why
 from perdure.authoring.registry import Registry
 from perdure.engine.clock import Clock
+from perdure.engine.ids import new_run_id
 from perdure.engine.worker import Worker
 from perdure.kernel.journal import Record
 from perdure.kernel.operation import decode_frontier
@@ -69,7 +69,7 @@ class Lifecycle:
         self, run_id: str, new_id: str | None, location: str | None, result: Any,
         arguments: Mapping[str, Any] | None, generation: int | None, paused: bool,
     ) -> str:  # fmt: skip
-        chosen = new_id if new_id is not None else str(UUID(int=self._rng.getrandbits(128), version=4))
+        chosen = new_id if new_id is not None else new_run_id(self._rng, self._clock.now())
         await fork(
             self._store, run_id, chosen, self._clock.now(), location=location,
             result=SAME if result is ... else result, arguments=arguments, generation=generation, paused=paused,
