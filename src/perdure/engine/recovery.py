@@ -43,7 +43,8 @@ class Recovery:
         self._errands.wake.set()
 
     async def run(self) -> None:
-        """Sweep until cancelled. Store faults are waited out."""
+        """Sweep until cancelled. Store faults are waited out, and so is whatever else goes wrong: without the sweep
+        runs that were let go of would never be found again (tests/lifecycle/test_sweep_goes_on.py)."""
         while True:
             try:
                 await self._sweep()
@@ -52,6 +53,10 @@ class Recovery:
                 wait = self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
             except StoreError as error:
                 self._unsure = True
+                wait = self._outages.failed(error)
+            except Exception as error:
+                self._unsure = True
+                logger.critical("the sweep of this worker failed in an unforeseen way, trying again", exc_info=error)
                 wait = self._outages.failed(error)
             await self._wait(wait)
 
