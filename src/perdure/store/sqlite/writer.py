@@ -48,9 +48,11 @@ _BEGIN, _COMMIT, _ROLLBACK = SQL["begin"], SQL["commit"], SQL["rollback"]
 _SYNC_FULL: Final = 2
 #: A commit on the loop's thread that took longer than this was too long. Ten times a good fsync.
 HERE_SECONDS_MAX: Final = 0.003
-#: The loop's thread is then left alone for this many times as long, so slow commits take a twentieth of its
-#: time.
+#: The loop's thread is then owed this many times as long without one, so slow commits take a twentieth of its time,
+#: and is left alone once it is owed more than so many seconds: by the fifth commit of a slow disk, not by a hiccup of a
+#: good one, of which there are several a second.
 HERE_PAUSE_FACTOR: Final = 20.0
+HERE_OWED_SECONDS_MAX: Final = 1.0
 #: Answers in a row that may be given without letting the loop look at its sockets and timers: about a
 #: millisecond.
 HERE_STREAK_MAX: Final = 4
@@ -97,7 +99,8 @@ class Writer(Lane):
         #: Held from the moment a large job is given to a writer that needs the interpreter until it needs it no longer.
         self._begun = threading.Lock()
         self._pace = Pace()
-        self._here_again_at = 0.0
+        #: Until when the loop's thread is owed time without slow commits.
+        self._owed_until = 0.0
         self._streak = 0
         self._until_look = CHECKPOINT_LOOK_TRANSACTIONS
         #: The transactions there had been when somebody last looked, and the pages there were to copy.
@@ -131,7 +134,7 @@ class Writer(Lane):
         loop = asyncio.get_running_loop()
         # What else the loop has to do. Not public; loops without it (uvloop) simply take the other way.
         waiting: Any = getattr(loop, "_ready", True)
-        if waiting or self._outstanding or time.monotonic() < self._here_again_at:
+        if waiting or self._outstanding or time.monotonic() < self._owed_until - HERE_OWED_SECONDS_MAX:
             return self.submit(function, arguments)
         job = Job(function, arguments, loop.create_future(), loop)
         outcome = self._try_here(job)
@@ -162,8 +165,9 @@ class Writer(Lane):
                 self._recover(error)
                 return None
             finally:
-                if (took := time.monotonic() - began) > HERE_SECONDS_MAX:
-                    self._here_again_at = began + took + took * HERE_PAUSE_FACTOR
+                ended = time.monotonic()
+                if (took := ended - began) > HERE_SECONDS_MAX:
+                    self._owed_until = max(self._owed_until, ended) + took * HERE_PAUSE_FACTOR
         finally:
             self._using.release()
 
