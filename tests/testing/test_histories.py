@@ -136,7 +136,7 @@ async def test_a_journal_as_text_is_the_same_every_time(engine: VirtualEngine) -
 TEXT = """\
 1              started              telling(name="ann")  version 1
 2              step_retry   charge  attempt 1: ConnectionError: down
-3  +0.098099s  step_done    charge  (cents=5) -> "receipt"  (attempt 2)
+3  +0.100225s  step_done    charge  (cents=5) -> "receipt"  (attempt 2)
 4              step_done    greet   (name="ann") -> "hello ann"
 5        +30d  timer_fired  sleep
 6              completed            -> {"receipt":"receipt"}"""
