@@ -271,8 +271,10 @@ MUTATIONS = [
     # -- steps -------------------------------------------------------------------------------------------------------
     Mutation(
         "none-is-missing", "a step that returns None counts as not done",
-        f"{_STEPS}:StepRunner._serve", "value = self._begin(attempt)",
-        "value = self._begin(attempt)\n                if value is None:\n                    continue",
+        f"{_STEPS}:StepRunner._serve_some", "value = self._begin(attempt)",
+        "value = self._begin(attempt)\n"
+        "                if value is None:\n"
+        "                    return served, attempt, None",
     ),
     Mutation(
         "attempts-are-not-counted", "every attempt is the first",

@@ -258,57 +258,66 @@ class StepRunner:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a coroutine of the event loop runs in a task")
-        queue, ended = self._queue, self.ended
+        queue = self._queue
         served = bursts = 0
         began = self._loop.time()
         try:
             while queue:
                 self.is_serving = True
-                attempt = queue.popleft()
-                if attempt.unwanted:
-                    self._leave(attempt)
-                    continue
-                try:
-                    value = self._begin(attempt)
-                except BaseException as error:
-                    self._raised(attempt, error)
-                else:
-                    if type(value) is Waits:
-                        self._end_burst(task)
-                        self._server_waits()
-                        await self._carry_on(attempt, task, value)
-                        break
-                    spec = attempt.operation.spec
-                    if self._waiting or spec.concurrency is not None:
-                        self._leave(attempt)
-                    else:
-                        self._running -= 1
-                    if attempt.alone and type(value) in spec.result.scalars:
-                        ended.append((attempt, value))
-                    else:  # encoded at once, before other code can change it
-                        self.returned(attempt, value)
-                served += 1
+                count, last, waits = self._serve_some(_SERVED_IN_A_ROW - served % _SERVED_IN_A_ROW)
+                if waits is not None:
+                    self._end_burst(task)
+                    self._server_waits()
+                    await self._carry_on(last, task, waits)
+                    break
+                served += count
                 if not queue:
                     bursts += 1
-                rests = not served % _SERVED_IN_A_ROW or bursts == _BURSTS_IN_A_ROW
-                if not queue or (rests and not self._gathers(attempt.resident, began)):
+                if not queue or not self._gathers(last.resident, began):
                     self._server_is_due = True  # it is here, for whatever is queued now
                     try:
                         self._end_burst(task)
                     finally:
                         self._server_is_due = False
                     began = self._loop.time()
-                if rests and queue:
+                if queue and (not served % _SERVED_IN_A_ROW or bursts == _BURSTS_IN_A_ROW):
                     bursts = 0
                     await asyncio.sleep(0)
         finally:
-            if self.is_serving:  # left in the middle, or the last one was not wanted any more
+            if self.is_serving:  # left in the middle
                 self.is_serving = False
                 self._loop.call_soon(self._burst_is_over)
             # Not by a done callback: that would keep the loop busy for another round, and a lone turn that finds the
             # loop idle is committed on the spot.
             self._tasks.discard(task)
             self._server_waits()
+
+    def _serve_some(self, most: int) -> tuple[int, Attempt, Waits | None]:
+        """Begin attempts that are queued, until one waits, or so many have come to their end without, or none is left.
+
+        Returns how many have, the last one (which may not have been wanted any more), and the wait, if it waits.
+        """
+        queue, served = self._queue, 0
+        while True:
+            attempt = queue.popleft()
+            if attempt.unwanted:
+                self._leave(attempt)
+            else:
+                try:
+                    value = self._begin(attempt)
+                except BaseException as error:
+                    self._raised(attempt, error)
+                else:
+                    if type(value) is Waits:
+                        return served, attempt, value
+                    self._leave(attempt)
+                    if attempt.alone and type(value) in attempt.operation.spec.result.scalars:
+                        self.ended.append((attempt, value))
+                    else:  # encoded at once, before other code can change it
+                        self.returned(attempt, value)
+                served += 1
+            if served == most or not queue:
+                return served, attempt, None
 
     def _gathers(self, resident: Resident, began: float) -> bool:
         """Whether a turn of this run had better wait for the next burst: a thousand parallel steps would otherwise be

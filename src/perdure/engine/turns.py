@@ -6,6 +6,7 @@ kernel one at a time, and returns what has to become durable before anything it 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
@@ -129,6 +130,24 @@ class TurnBuilder:
         if turn is None:
             raise AssertionError("a run that has just started always has a frontier to store")
         return turn
+
+    def take_results(
+        self, ended: deque[tuple[Attempt, Any]], now: int, moved: list[Resident], turns: list[Turn]
+    ) -> None:
+        """Make turns of results, one after another, up to the first that is not as simple as most: that one stays where
+        it is, at the head of `ended`, and so does one whose turn raises."""
+        while ended:
+            attempt, value = ended[0]
+            resident = attempt.resident
+            if resident.queued or attempt.unwanted or resident.in_flight is not None or not resident.is_current:
+                return
+            turn = self.take_result(attempt, value, now)
+            if turn is None:
+                return
+            ended.popleft()
+            resident.in_flight = turn
+            moved.append(resident)
+            turns.append(turn)
 
     def take_result(self, attempt: Attempt, value: Any, now: int) -> Turn | None:
         """The turn of most runs most of the time, by a shorter way: the one step that a run waited for has returned a

@@ -447,23 +447,15 @@ class Worker:
 
     def _take_results(self, now: int, moved: list[Resident], turns: list[Turn]) -> None:
         """Make turns of what a burst of steps has brought, as far as it is as simple as most of them are."""
-        ended, take_result = self._steps.ended, self._builder.take_result
+        ended, take_results = self._steps.ended, self._builder.take_results
         while ended:
-            attempt, value = ended.popleft()
-            resident = attempt.resident
-            turn = None
-            if not (resident.queued or attempt.unwanted) and resident.in_flight is None and resident.is_current:
-                try:
-                    turn = take_result(attempt, value, now)
-                except BaseException as error:
-                    self._give_up(resident, error)
-                    continue
-            if turn is None:
-                self._steps.returned(attempt, value)
+            try:
+                take_results(ended, now, moved, turns)
+            except BaseException as error:
+                self._give_up(ended.popleft()[0].resident, error)
             else:
-                resident.in_flight = turn
-                moved.append(resident)
-                turns.append(turn)
+                if ended:
+                    self._steps.returned(*ended.popleft())
 
     def _give_up(self, resident: Resident, error: BaseException) -> None:
         """A turn ended with an error: the run is parked. Raises what is not about the run but about the process."""

@@ -13,9 +13,9 @@ static PyObject *arguments_bytes_max, *journal_records_warn, *turn_records_max;
 static PyObject *to_row, *step_row, *encode_step_frontier;
 static PyObject *plain_returned, *plain_take_result;
 
-static Field attempt_resident, attempt_operation, attempt_number, attempt_unwanted;
+static Field attempt_resident, attempt_operation, attempt_number, attempt_unwanted, attempt_alone;
 static Field runner_running, runner_steps_max, runner_queue, runner_server_is_due, runner_accepting, runner_stand_in;
-static Field runner_clock, runner_finished;
+static Field runner_clock, runner_finished, runner_ended, runner_waiting;
 static Field step_location, step_spec, step_args, step_data, step_site, step_settled, step_attempts, step_next_at;
 static Field step_own_digest, spec_function, spec_is_bare, spec_concurrency, spec_result, spec_what, spec_on_retry;
 static Field codec_scalars, outcome_operation, outcome_body, outcome_known;
@@ -24,9 +24,10 @@ static Field resident_commands, resident_written, resident_following, resident_i
 static Field resident_saved_digest, resident_saved_run_status, inbox_unread;
 static Field run_loop, run_pending, run_is_plain, run_outcome, loop_now, pending_operations, pending_timers;
 static Field command_operation, complete_value, complete_abandoned, resident_parent, resident_last;
-static Field resident_is_current, resident_in_flight, turn_entries, turn_expected_seq;
+static Field resident_is_current, resident_in_flight, resident_queued, turn_entries, turn_expected_seq;
 
 static PyObject *name_append, *name_start, *name_admit, *name_send_for_server, *name_limited, *name_encode, *name_note;
+static PyObject *name_begin, *name_leave, *name_popleft, *name_raised, *name_returned, *name_take_result;
 static PyObject *name_now, *name_deliver, *name_note_hook, *name_deliver_result, *name_describe, *name_frontier;
 
 static const Known STEPS[] = {
@@ -39,6 +40,8 @@ static const Known STEPS[] = {
 static const Wanted STEPS_FIELDS[] = {
     {"Attempt", "resident", &attempt_resident}, {"Attempt", "operation", &attempt_operation},
     {"Attempt", "number", &attempt_number}, {"Attempt", "unwanted", &attempt_unwanted},
+    {"Attempt", "alone", &attempt_alone}, {"StepRunner", "ended", &runner_ended},
+    {"StepRunner", "_waiting", &runner_waiting}, {"Resident", "queued", &resident_queued},
     {"StepRunner", "_running", &runner_running}, {"StepRunner", "_steps_max", &runner_steps_max},
     {"StepRunner", "_queue", &runner_queue}, {"StepRunner", "_server_is_due", &runner_server_is_due},
     {"StepRunner", "accepting", &runner_accepting}, {"StepRunner", "stand_in", &runner_stand_in},
@@ -338,10 +341,100 @@ steps_note(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return PyObject_CallOneArg(get(self, runner_finished), resident);
 }
 
+/* The error that was raised, with its traceback, as `except` has it; it is no longer raised. */
+static PyObject *
+caught(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(error, traceback);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
+}
+
+/* An attempt is over that came to its end without waiting. */
+static int
+steps_ended(PyObject *self, PyObject *attempt, PyObject *value)
+{
+    PyObject *spec = get(get(attempt, attempt_operation), step_spec);
+    int others_wait = PyObject_IsTrue(get(self, runner_waiting));
+    if (others_wait || get(spec, spec_concurrency) != Py_None) {
+        if (others_wait < 0 || carried_out(PyObject_CallMethodOneArg(self, name_leave, attempt)) < 0) {
+            return -1;
+        }
+    }
+    else if (put_made(self, runner_running, PyNumber_Subtract(get(self, runner_running), one)) < 0) {
+        return -1;
+    }
+    int is_scalar = 0;
+    if (get(attempt, attempt_alone) == Py_True) {
+        is_scalar = PySet_Contains(get(get(spec, spec_result), codec_scalars), (PyObject *)Py_TYPE(value));
+    }
+    if (is_scalar <= 0) {
+        return is_scalar < 0 ? -1
+                             : carried_out(PyObject_CallMethodObjArgs(self, name_returned, attempt, value, NULL));
+    }
+    PyObject *pair = PyTuple_Pack(2, attempt, value);
+    int failed = pair == NULL || carried_out(PyObject_CallMethodOneArg(get(self, runner_ended), name_append, pair)) < 0;
+    Py_XDECREF(pair);
+    return failed ? -1 : 0;
+}
+
+/* One attempt of those that are queued. 1: it has come to its end; 0: it is not wanted any more; 2: it waits. */
+static int
+serve_one(PyObject *self, PyObject *attempt, PyObject **waits)
+{
+    if (get(attempt, attempt_unwanted) == Py_True) {
+        return carried_out(PyObject_CallMethodOneArg(self, name_leave, attempt));
+    }
+    PyObject *value = PyObject_CallMethodOneArg(self, name_begin, attempt);
+    if (value == NULL) {
+        PyObject *error = caught();
+        int failed = carried_out(PyObject_CallMethodObjArgs(self, name_raised, attempt, error, NULL));
+        Py_XDECREF(error);
+        return failed ? -1 : 1;
+    }
+    if ((PyObject *)Py_TYPE(value) == Waits) {
+        *waits = value;
+        return 2;
+    }
+    int failed = steps_ended(self, attempt, value);
+    Py_DECREF(value);
+    return failed ? -1 : 1;
+}
+
+static PyObject *
+steps_serve_some(PyObject *self, PyObject *room)
+{
+    Py_ssize_t most = PyLong_AsSsize_t(room), served = 0;
+    if (most == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *queue = Py_NewRef(get(self, runner_queue)), *attempt = NULL, *waits = NULL, *result = NULL;
+    int outcome;
+    do {
+        Py_XSETREF(attempt, PyObject_CallMethodNoArgs(queue, name_popleft));
+        outcome = attempt == NULL || !is_a(attempt, Attempt) ? -1 : serve_one(self, attempt, &waits);
+        served += outcome == 1;
+    } while (outcome >= 0 && waits == NULL && served != most && PyObject_Size(queue) > 0);
+    if (outcome >= 0) {
+        result = Py_BuildValue("nOO", served, attempt, waits == NULL ? Py_None : waits);
+    }
+    Py_DECREF(queue);
+    Py_XDECREF(attempt);
+    Py_XDECREF(waits);
+    return result;
+}
+
 static PyMethodDef STEPS_METHODS[] = {
     {"start", (PyCFunction)(void (*)(void))steps_start, METH_FASTCALL, NULL},
     {"start_all", (PyCFunction)(void (*)(void))steps_start_all, METH_FASTCALL, NULL},
     {"_begin", steps_begin, METH_O, NULL},
+    {"_serve_some", steps_serve_some, METH_O, NULL},
     {"returned", (PyCFunction)(void (*)(void))steps_returned, METH_FASTCALL, NULL},
     {"_note", (PyCFunction)(void (*)(void))steps_note, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -505,6 +598,56 @@ turns_take_result(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return turn;
 }
 
+/* Make a turn of one result. 1: it has one; 0: it is not as simple as most. */
+static int
+take_one(PyObject *self, PyObject *pair, PyObject *now, PyObject *moved, PyObject *turns)
+{
+    if (!is_a(pair, (PyObject *)&PyTuple_Type) || PyTuple_GET_SIZE(pair) != 2
+        || !is_a(PyTuple_GET_ITEM(pair, 0), Attempt)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *attempt = PyTuple_GET_ITEM(pair, 0), *resident = get(attempt, attempt_resident);
+    if (get(resident, resident_queued) == Py_True || get(attempt, attempt_unwanted) == Py_True
+        || get(resident, resident_in_flight) != Py_None || get(resident, resident_is_current) != Py_True) {
+        return 0;
+    }
+    PyObject *asked[] = {self, attempt, PyTuple_GET_ITEM(pair, 1), now};
+    PyObject *turn = PyObject_VectorcallMethod(name_take_result, asked, 4, NULL);
+    if (turn == NULL || turn == Py_None) {
+        Py_XDECREF(turn);
+        return turn == NULL ? -1 : 0;
+    }
+    put_new(resident, resident_in_flight, turn);
+    int failed = PyList_Append(moved, resident) < 0 || PyList_Append(turns, turn) < 0;
+    Py_DECREF(turn);
+    return failed ? -1 : 1;
+}
+
+static PyObject *
+turns_take_results(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4) {
+        return wrong_call("take_results() takes what has ended, the time, and where residents and turns go");
+    }
+    PyObject *ended = args[0];
+    if (!is_a(args[2], (PyObject *)&PyList_Type) || !is_a(args[3], (PyObject *)&PyList_Type)) {
+        return NULL;
+    }
+    int taken = 1;
+    while (taken == 1 && PyObject_Size(ended) > 0) {
+        PyObject *pair = PySequence_GetItem(ended, 0);
+        taken = pair == NULL ? -1 : take_one(self, pair, args[1], args[2], args[3]);
+        Py_XDECREF(pair);
+        if (taken == 1 && carried_out(PyObject_CallMethodNoArgs(ended, name_popleft)) < 0) {
+            taken = -1;
+        }
+    }
+    if (taken < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 /* One outcome becomes a record and is delivered. */
 static int
 take_outcome(PyObject *resident, PyObject *run, PyObject *outcome, PyObject *seq, PyObject *at, PyObject *entries)
@@ -573,6 +716,7 @@ turns_take_outcomes(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyMethodDef TURNS_METHODS[] = {
+    {"take_results", (PyCFunction)(void (*)(void))turns_take_results, METH_FASTCALL, NULL},
     {"take_result", (PyCFunction)(void (*)(void))turns_take_result, METH_FASTCALL, NULL},
     {"_take_outcomes", (PyCFunction)(void (*)(void))turns_take_outcomes, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -621,6 +765,12 @@ PyInit__engine(void)
 {
     fill_crc_table();
     one = PyLong_FromLong(1);
+    name_begin = name("_begin");
+    name_leave = name("_leave");
+    name_popleft = name("popleft");
+    name_raised = name("_raised");
+    name_returned = name("returned");
+    name_take_result = name("take_result");
     name_append = name("append");
     name_start = name("start");
     name_admit = name("_admit");
