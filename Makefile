@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TWINS := setup.py $(wildcard src/perdure/native/*.c src/perdure/native/*.h)
 
-.PHONY: setup demo test test-long test-pythons sim check format bench bench-quick instructions fixtures faults clean
+.PHONY: setup demo test test-long test-pythons test-sanitized sim check format bench bench-quick instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 # What is tested twice, with the twins of `perdure/native` and without.
@@ -33,6 +33,9 @@ test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 
 test-pythons: $(STAMP) ## what depends on the Python, on each one of this machine from 3.11 on: GROUPS="auto kernel"
 	@cd tests && ../$(BIN)/python -m support.pythons $(GROUPS)
+
+test-sanitized: $(STAMP) ## what the twins in C have a part in, with a build of them that finds wrong uses of memory
+	@cd tests && ../$(BIN)/python -m support.sanitized $(GROUPS)
 
 sim: $(STAMP) ## simulated worlds: SEEDS=1000, SEEDS=5000-6000, or one again: SEED=58 PLAN="..."
 	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)"
