@@ -97,12 +97,15 @@ def figures_of(workload: str, raw: Mapping[str, Any]) -> dict[str, float]:
             # Pairs were measured one after the other: their ratios, not the ratio of two medians.
             found["growth"] = statistics.median(more / less for less, more in zip(few, many, strict=True))
         case "due":
-            every, quarter = raw["all"], raw["quarter"]
+            every, quarters = raw["all"], raw["quarters"]
             found["last"] = every["late_ms"] / 1000
-            found["per_timer_growth"] = (every["late_ms"] / every["count"]) / (quarter["late_ms"] / quarter["count"])
+            found["per_timer_growth"] = (every["late_ms"] / every["count"]) / statistics.mean(
+                quarter["late_ms"] / quarter["count"] for quarter in quarters
+            )
             found["peak_mb"] = every["peak_mb"]
-            more = every["count"] - quarter["count"]
-            found["bytes_each"] = max(0.0, every["peak_mb"] - quarter["peak_mb"]) * 2**20 / more
+            more = every["count"] - quarters[0]["count"]
+            peak_of_quarter = statistics.mean(quarter["peak_mb"] for quarter in quarters)
+            found["bytes_each"] = max(0.0, every["peak_mb"] - peak_of_quarter) * 2**20 / more
         case _:
             pass
     if samples := raw.get("samples_ms"):

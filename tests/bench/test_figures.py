@@ -71,7 +71,10 @@ def test_a_crowd_is_judged_by_pairs_that_were_measured_after_each_other() -> Non
 
 def test_timers_due_at_once_are_compared_per_timer() -> None:
     raw = {
-        "quarter": {"count": 100, "late_ms": 50.0, "peak_mb": 40.0},
+        "quarters": [
+            {"count": 100, "late_ms": 40.0, "peak_mb": 39.0},
+            {"count": 100, "late_ms": 60.0, "peak_mb": 41.0},
+        ],
         "all": {"count": 400, "late_ms": 300.0, "peak_mb": 41.0},
     }
     found = figures_of("due", raw)

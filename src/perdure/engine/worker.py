@@ -452,6 +452,8 @@ class Worker:
             try:
                 take_results(ended, now, moved, turns)
             except BaseException as error:
+                if not ended:
+                    raise  # of no run: the process was interrupted after the last one
                 self._give_up(ended.popleft()[0].resident, error)
             else:
                 if ended:
