@@ -341,21 +341,6 @@ steps_note(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return PyObject_CallOneArg(get(self, runner_finished), resident);
 }
 
-/* The error that was raised, with its traceback, as `except` has it; it is no longer raised. */
-static PyObject *
-caught(void)
-{
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL) {
-        PyException_SetTraceback(error, traceback);
-    }
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    return error;
-}
-
 /* An attempt is over that came to its end without waiting. */
 static int
 steps_ended(PyObject *self, PyObject *attempt, PyObject *value)
@@ -753,12 +738,6 @@ static PyMethodDef FUNCTIONS[] = {
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_engine", NULL, -1, FUNCTIONS, NULL, NULL, NULL, NULL};
-
-static PyObject *
-name(const char *text)
-{
-    return PyUnicode_InternFromString(text);
-}
 
 PyMODINIT_FUNC
 PyInit__engine(void)

@@ -1,4 +1,4 @@
-/* What both files of this folder need: the fields of Python classes, and a few short ways to say usual things.
+/* What all files of this folder need: the fields of Python classes, and a few short ways to say usual things.
 
    A class with __slots__ (msgspec's are such classes) keeps each of its fields at a fixed place in the object. The
    places are looked up once, when a module of Python says which classes it has (`bind` of each file), so nothing here
@@ -55,6 +55,28 @@ is_a(PyObject *object, PyObject *class)
     }
     PyErr_Format(PyExc_TypeError, "%s expected, not %s", ((PyTypeObject *)class)->tp_name, Py_TYPE(object)->tp_name);
     return 0;
+}
+
+/* A text that is compared and looked up often. */
+static inline PyObject *
+name(const char *text)
+{
+    return PyUnicode_InternFromString(text);
+}
+
+/* The error that was raised, with its traceback, as `except` has it; it is no longer raised. */
+static inline PyObject *
+caught(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(error, traceback);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
 }
 
 typedef struct {

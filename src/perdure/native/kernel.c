@@ -161,20 +161,12 @@ report(PyObject *loop)
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_SystemExit)) {
         return -1;
     }
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL) {
-        PyException_SetTraceback(error, traceback);
-    }
-    PyObject *told = PyDict_New(), *result = NULL;
+    PyObject *error = caught(), *told = PyDict_New(), *result = NULL;
     if (told != NULL && PyDict_SetItem(told, name_exception, error) == 0) {
         result = PyObject_CallMethodOneArg(loop, name_call_exception_handler, told);
     }
     Py_XDECREF(told);
-    Py_XDECREF(type);
     Py_XDECREF(error);
-    Py_XDECREF(traceback);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
 }
@@ -1089,12 +1081,6 @@ static PyMethodDef FUNCTIONS[] = {
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernel", NULL, -1, FUNCTIONS, NULL, NULL, NULL, NULL};
-
-static PyObject *
-name(const char *text)
-{
-    return PyUnicode_InternFromString(text);
-}
 
 PyMODINIT_FUNC
 PyInit__kernel(void)
