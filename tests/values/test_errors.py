@@ -337,7 +337,25 @@ def test_the_traceback_is_kept_beside_the_notes() -> None:
         again()
     text = encode_error(caught.value).traceback
     assert "more frames" in text
-    assert len(text) <= limits.TRACEBACK_CHARS_MAX + 50
+    assert len(text) <= limits.TRACEBACK_CHARS_MAX
+
+
+@pytest.mark.parametrize("folder_chars", [1, 100, 250, 4000])
+def test_a_long_traceback_keeps_whole_lines_however_long_the_paths_are(folder_chars: int) -> None:
+    """A checkout in a deep folder records the same frames, or fewer, but never half of one."""
+    file = f"/{'f' * folder_chars}/é f/deep.py"
+    names: dict[str, Any] = {}
+    exec(compile("def dig(n):\n    return 1 // n if n == 0 else dig(n - 1)\n", file, "exec"), names)
+    with pytest.raises(ZeroDivisionError) as caught:
+        names["dig"](200)
+    lines = encode_error(caught.value).traceback.split("\n")
+    frames = [line for line in lines if line.startswith("  File")]
+    left_out = [line for line in lines if line not in frames]
+    assert 1 <= len(frames) <= 60
+    assert left_out == [f"  [... {202 - len(frames)} more frames ...]"]
+    assert lines[-1] == f'  File "{file}", line 2, in dig'
+    assert all(line == lines[-1] for line in frames[1:])
+    assert len("\n".join(lines)) <= limits.TRACEBACK_CHARS_MAX
 
 
 def test_stop_iteration_becomes_a_runtime_error() -> None:

@@ -217,6 +217,7 @@ _MACHINERY: Final = (
     *(_LIBRARY + name for name in ("asyncio", "concurrent", "threading.py")),
 )
 _FRAMES_MAX: Final = 60
+_LEFT_OUT: Final = "  [... {} more frames ...]"
 
 
 def _traceback(error: BaseException) -> str:
@@ -224,10 +225,25 @@ def _traceback(error: BaseException) -> str:
     frames = _frames(error.__traceback__)
     own = [frame for frame in frames if not frame[0].startswith(_MACHINERY)]
     lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in own or frames]
-    if len(lines) > _FRAMES_MAX:
-        half = _FRAMES_MAX // 2
-        lines = [*lines[:half], f"  [... {len(lines) - _FRAMES_MAX} more frames ...]", *lines[-half:]]
-    return "\n".join([earlier, *lines] if earlier else lines)
+    return "\n".join(_fitting([*earlier.split("\n"), *lines] if earlier else lines))
+
+
+def _fitting(lines: list[str]) -> list[str]:
+    """Whole lines from both ends: at most `_FRAMES_MAX` of them, and as many as `TRACEBACK_CHARS_MAX` has room for.
+    Paths differ in length: a cut by characters alone goes through the middle of a line (tests/values/test_errors.py).
+    """
+    if len(lines) <= _FRAMES_MAX and sum(map(len, lines)) + len(lines) <= limits.TRACEBACK_CHARS_MAX:
+        return lines
+    room = limits.TRACEBACK_CHARS_MAX - len(_LEFT_OUT.format(len(lines))) - 1
+    first = last = 0
+    while first + last < min(len(lines), _FRAMES_MAX):
+        at_end = last <= first  # the line that raised is the last one: it is kept before any other
+        room -= len(lines[-1 - last] if at_end else lines[first]) + 1
+        if room < 0:
+            break
+        first, last = (first, last + 1) if at_end else (first + 1, last)
+    left_out = _LEFT_OUT.format(len(lines) - first - last)
+    return [*lines[:first], left_out, *lines[len(lines) - last :]]
 
 
 def _frames(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
