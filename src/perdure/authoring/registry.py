@@ -15,6 +15,7 @@ import msgspec
 from perdure import limits
 from perdure.errors import BadDefinition, NameClash, UnknownWorkflow
 from perdure.kernel.definitions import EventSpec, WorkflowSpec
+from perdure.kernel.versions import newest, version_order
 
 T = TypeVar("T")
 
@@ -70,12 +71,6 @@ class _Table(Generic[T]):
         return list(self._entries)
 
 
-def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorts "1.10" after "1.9": numbers by value, anything else as text."""
-    parts = re.split(r"[.\-_+]", version)
-    return tuple((1, int(part), "") if part.isascii() and part.isdigit() else (0, 0, part) for part in parts)
-
-
 class Definition(Protocol):
     """A decorated workflow. Its spec is built on first use, when every name in its annotations exists."""
 
@@ -122,7 +117,7 @@ class Registry:
             raise UnknownWorkflow(
                 f"no workflow is called {name!r} in this process.{hint} Import the module that defines it."
             )
-        return table[max(table.keys(), key=version_order)].spec
+        return table[newest(table.keys())].spec
 
     def workflow_names(self) -> Mapping[str, list[str]]:
         return {name: sorted(table.keys(), key=version_order) for name, table in self._workflows.items()}

@@ -23,6 +23,7 @@ from perdure.kernel.loop import MICROSECONDS, RunFuture, RunLoop, single_operati
 from perdure.kernel.operation import ChildOperation
 from perdure.kernel.run import Run
 from perdure.kernel.sites import caller_site
+from perdure.kernel.versions import Version
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -407,9 +408,12 @@ def removed(name: str, kind: OperationKind = "step") -> None:
     current_run("removed").removed(name, kind)
 
 
-def version() -> str:
-    """The version of the workflow that this run is pinned to; another one only after `continue_as`."""
-    return current_run("version").spec.version
+def version() -> Version:
+    """The version of the workflow that this run is pinned to; another one only after `continue_as`.
+
+    A text that is compared as a version: `if version() >= "2.10":` is false for 2.9.
+    """
+    return Version(current_run("version").spec.version)
 
 
 # -- what a run knows and shows --------------------------------------------------------------------------------
@@ -421,7 +425,7 @@ class Info(msgspec.Struct, frozen=True):
     id: str
     generation: int
     workflow: str
-    version: str
+    version: Version
     parent: str | None
     is_replaying: bool
     cancel_requested: bool
@@ -434,7 +438,7 @@ def info() -> Info:
         run.id,
         run.generation,
         run.spec.name,
-        run.spec.version,
+        Version(run.spec.version),
         run.parent_id,
         run.replaying,
         run.cancel_requested,
