@@ -27,6 +27,7 @@ from perdure import (
     step,
     workflow,
 )
+from perdure.testing import VirtualEngine
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -101,6 +102,45 @@ def test_from_a_location_everything_after_it_happens_again(lives: Lives) -> None
             assert await engine.export_run("run") == before
 
     run_async(main())
+
+
+@workflow
+async def confirmed(item: str) -> list[str]:
+    shipped = await act(item)
+    try:
+        async with asyncio.timeout(600):
+            note = await receive(Note)
+    except TimeoutError:
+        return [shipped, "nobody confirmed"]
+    return [shipped, note.text]
+
+
+def test_an_edited_result_happens_when_the_fork_is_made() -> None:
+    """A timeout that begins after it has its whole time, even if the original got there long ago; the same fork again
+    is the same run."""
+    outside.broken.add("book")
+
+    async def main(engine: VirtualEngine) -> None:
+        run = await engine.start(confirmed("book"), id="run")
+        with pytest.raises(RunFailed):
+            await run.result()
+        await engine.advance(3600)
+        forked_at = engine.now
+        forked = await engine.fork("run", id="again", at="act", result="by hand")
+        await engine.wait_until(forked)
+        await engine.advance(60)
+        assert (await engine.fork("run", id="again", at="act", result="by hand")).id == "again"
+        with pytest.raises(RunConflict):
+            await engine.fork("run", id="again", at="act", result="by foot")
+        assert [entry.at for entry in await engine.history("again") if entry.location == "act"] == [forked_at]
+        await forked.send(Note("yes"))
+        assert await forked.result() == ["by hand", "yes"]
+
+    engine = VirtualEngine()
+    try:
+        engine.run(main(engine))
+    finally:
+        engine.shut()
 
 
 @pytest.mark.parametrize(

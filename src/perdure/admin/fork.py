@@ -29,7 +29,7 @@ from perdure.admin.reading import (
 from perdure.errors import ActionRefused, BadArgument, EncodingError, RunConflict, UnknownLocation
 from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
-from perdure.kernel.journal import Body, Record, to_row
+from perdure.kernel.journal import Body, Record, Row, to_row
 from perdure.kernel.operation import Frontier, Waiting, unchecked_frontier
 from perdure.kernel.verbs import check_run_id
 from perdure.store.base import Existing, InboxItem, ItemKind, NewItem, RunRow, Snapshot, Status, Store
@@ -75,7 +75,7 @@ async def fork(
     past = _Past(row, records, frontier_of(row) if number == row.generation else None)
     if location is None and result is not SAME:
         raise BadArgument("an edited result needs the location of the operation that has it.")
-    kept, rest = (records[:1], records[1:]) if location is None else past.split(location, result)
+    kept, rest = (records[:1], records[1:]) if location is None else past.split(location, result, at)
     _refuse_open_children(row, kept)
     if location is not None:
         _refuse_pruned(row, whole, kept)
@@ -108,17 +108,26 @@ async def fork(
         state=None,
         pruned=0,
     )
-    await put(store, Snapshot(run=new, journals={1: rows}, inbox=inbox))
+    await put(
+        store, Snapshot(run=new, journals={1: rows}, inbox=inbox), edited_seq=seen + 1 if result is not SAME else 0
+    )
 
 
-async def put(store: Store, snapshot: Snapshot) -> None:
-    """Create the run, or find that an earlier call did. Raises `RunConflict`."""
+async def put(store: Store, snapshot: Snapshot, edited_seq: int = 0) -> None:
+    """Create the run, or find that an earlier call did. Raises `RunConflict`.
+
+    The record `edited_seq` has the time of the call that made it: a repeat is recognised by everything else.
+    """
+
+    def timeless(row: Row) -> Row:
+        return row._replace(at=0, check=0) if row.seq == edited_seq else row
+
     answer = await store.restore(snapshot)
     if not isinstance(answer, Existing):
         return
     for number, rows in snapshot.journals.items():
         stored = await store.journal(answer.row.key, number, 0, len(rows))
-        if list(stored) != list(rows):
+        if [*map(timeless, stored)] != [*map(timeless, rows)]:
             raise RunConflict(f"a run {snapshot.run.id!r} already exists, and it is another one. Choose another id.")
 
 
@@ -130,8 +139,12 @@ class _Past:
         self._records = [record for record in records if not isinstance(record.body, ENDS)]
         self._waits = {wait.location: wait for wait in frontier.operations} if frontier is not None else {}
 
-    def split(self, location: str, result: Any) -> tuple[list[Record], list[Record]]:
-        """The records before the outcome at a location, with the edited one if there is one; and those after it."""
+    def split(self, location: str, result: Any, now: int) -> tuple[list[Record], list[Record]]:
+        """The records before the outcome at a location, with the edited one if there is one; and those after it.
+
+        The edited outcome happens now. With the time of the outcome it replaces, a timeout that begins after it would
+        be over before the new run is there (tests/admin/test_fork.py).
+        """
         records = self._records
         wait = self._waits.get(location)
         known = [r for r in records if r.location == location and isinstance(r.body, (*SETTLING, journal.StepRetry))]
@@ -146,9 +159,8 @@ class _Past:
         cut = records.index(known[0]) if known else len(records)
         template = known[-1] if known else None
         body = self._edited(location, template, wait, begun, result)
-        at = template.at if template is not None else records[cut - 1].at
         rest = [record for record in records[cut:] if record.location != location]
-        return [*records[:cut], Record(0, max(at, records[cut - 1].at), location, body)], rest
+        return [*records[:cut], Record(0, max(now, records[cut - 1].at), location, body)], rest
 
     def _edited(
         self, location: str, template: Record | None, wait: Waiting | None, begun: Sequence[Record], result: Any
