@@ -37,7 +37,7 @@ def test_it_is_stopped_at_the_call_and_told_what_to_write(name: str) -> None:
     assert f"workflow code called {case.call}" in said or case.call in said.partition(" at ")[0], said
     assert case.instead in said, said
     if "loop." not in case.call and name != "sleeps_by_itself":
-        place = re.search(r"at \S*guilty\.py:(\d+)", said)
+        place = re.search(r"at .*?guilty\.py:(\d+)", said)
         assert place is not None, said
         assert SOURCE[int(place[1]) - 1].startswith("    "), "a line of code in a function"
 
