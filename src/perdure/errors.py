@@ -532,4 +532,11 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "<its message could not be read>"
-    return f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
+    return written_out(f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__)
+
+
+def written_out(text: str) -> str:
+    """A text for people in a form that every store takes: what UTF-8 cannot carry (half a character, as `os.fsdecode`
+    makes them) becomes an escape. For texts that come from exceptions and from people; what tells one thing from
+    another (ids, keys, names) is refused instead."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from perdure import limits
 from perdure.admin.reading import frontier_of, row_of
 from perdure.errors import ActionRefused, BadArgument, StoreUnavailable, UnknownLocation
-from perdure.kernel.verbs import check_reason
+from perdure.kernel.verbs import check_reason, check_text
 from perdure.store.base import CLAIMABLE, TERMINAL, Delivery, RunFilter, RunKey, RunRow, Status, Store
 from perdure.store.items import hurry_item
 
@@ -88,6 +88,7 @@ async def prune(
     wanted = frozenset(statuses)
     if not wanted <= TERMINAL:
         raise BadArgument(f"only ended runs can be pruned: {', '.join(sorted(TERMINAL))}.")
+    check_text(workflow, "workflow")
     where = RunFilter(statuses=wanted, workflow=workflow, finished_before=finished_before)
     before: RunKey | None = None
     while rows := await store.list_runs(where, limits.PRUNE_BATCH, before):

@@ -9,6 +9,7 @@ import msgspec
 from perdure import limits
 from perdure.admin.replay import Verdict, VerdictKind, in_callback, replay_loaded
 from perdure.authoring.registry import Registry
+from perdure.kernel.verbs import check_text
 from perdure.store.base import RunFilter, RunKey, Status, Store
 
 OPEN = frozenset(status for status in Status if not status.terminal)
@@ -34,6 +35,7 @@ async def check(store: Store, registry: Registry, workflow: str | None = None) -
     """Replay every open run, newest first; parked and paused ones too. A run that moves meanwhile is seen as it was
     at one moment."""
     before: RunKey | None = None
+    check_text(workflow, "workflow")
     where = RunFilter(statuses=OPEN, workflow=workflow)
     while rows := await store.list_runs(where, limits.CHECK_BATCH, before):
         before = rows[-1].key

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from perdure.authoring.registry import Registry
-from perdure.errors import Diverged, EncodingError, PerdureError, StoreError, describe
+from perdure.errors import Diverged, EncodingError, PerdureError, StoreError, describe, written_out
 from perdure.kernel.commands import Warn
 from perdure.kernel.journal import Record
 from perdure.kernel.loop import batch
@@ -71,7 +71,7 @@ def replay_records(registry: Registry, row: RunRow, records: Sequence[Record], f
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if isinstance(error, PerdureError) else describe(error)
+    return written_out(f"{type(error).__name__}: {error}") if isinstance(error, PerdureError) else describe(error)
 
 
 async def in_callback(function: Callable[[], T]) -> T:

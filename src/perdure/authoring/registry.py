@@ -19,7 +19,7 @@ from perdure.kernel.versions import newest, version_order
 
 T = TypeVar("T")
 
-_NAME = r"[^\s/#~\x00-\x1f\x7f]+"  # compiled at first use, as every pattern that an import can do without
+_NAME = r"[^\s/#~\x00-\x1f\x7f\ud800-\udfff]+"  # compiled at first use, as every pattern that an import can do without
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def check_name(name: str, what: str) -> str:
     """Names become parts of locations, where '/', '#' and '~' have a meaning."""
     if not isinstance(name, str) or not re.fullmatch(_NAME, name) or len(name.encode()) > limits.NAME_BYTES_MAX:
         raise BadDefinition(
-            f"{name!r} cannot name {what}: a name has no spaces, control characters, '/', '#' or '~', "
+            f"{name!r} cannot name {what}: a name has no spaces, control or half characters, '/', '#' or '~', "
             f"and at most {limits.NAME_BYTES_MAX} bytes."
         )
     return name

@@ -13,7 +13,7 @@ from perdure.authoring.globals import with_stand_ins
 from perdure.authoring.inspect import Shape, caller_locals, name_of, place_of
 from perdure.authoring.options import CallOptions, StepOptions
 from perdure.authoring.registry import check_name, registry
-from perdure.errors import BadArgument, BadDefinition, NotInWorkflow
+from perdure.errors import BadArgument, BadDefinition, NotInWorkflow, written_out
 from perdure.kernel import verbs
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.sites import caller_site
@@ -135,7 +135,7 @@ class Workflow(Generic[P, R]):
 
 
 def _check_version(version: str) -> str:
-    if not isinstance(version, str) or not version.strip() or len(version) > 50:
+    if not isinstance(version, str) or not version.strip() or len(version) > 50 or version != written_out(version):
         raise BadDefinition(f"a version is a short text such as '2' or '2.1', not {version!r}.")
     return version
 

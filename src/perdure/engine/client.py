@@ -22,6 +22,7 @@ from perdure.engine.worker import Worker
 from perdure.errors import (
     BadArgument,
     EngineNotOpen,
+    PerdureError,
     RunCancelled,
     RunConflict,
     RunFailed,
@@ -33,8 +34,17 @@ from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, WorkflowSpec
 from perdure.kernel.faults import decode_error
 from perdure.kernel.journal import Record, from_row, to_row
-from perdure.kernel.verbs import Duration, check_key, check_reason, check_run_id, event_spec, positive_seconds_of
+from perdure.kernel.verbs import (
+    Duration,
+    check_key,
+    check_reason,
+    check_run_id,
+    check_text,
+    event_spec,
+    positive_seconds_of,
+)
 from perdure.store.base import (
+    Created,
     Existing,
     ItemKind,
     NewItem,
@@ -93,14 +103,22 @@ class Client:
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
         run_id = check_run_id(run_id) if run_id is not None else new_run_id(self._rng, self._clock.now())
         if self._worker is None:
-            invocation.spec.arguments.decode(invocation.data)  # a wrong type is refused before anything is written
-            new = self._new_run(invocation.spec, invocation.data, run_id)
-            result = await self._store.create(new, None)
+            result = await self._create(invocation.spec, invocation.data, run_id)
         else:
             result, last = await self._worker.start(invocation.spec, invocation.data, run_id)
         if isinstance(result, Existing):
             self._check_same(invocation, result.row, on_conflict)
         return run_id, last
+
+    async def _create(self, spec: WorkflowSpec, data: bytes, run_id: str) -> Created | Existing:
+        try:
+            spec.arguments.decode(data)  # a wrong type is refused before anything is written
+        except PerdureError:
+            row = await self._store.get(run_id)
+            if row is None:
+                raise
+            return Existing(row=row)  # it was started by code with other types
+        return await self._store.create(self._new_run(spec, data, run_id), None)
 
     def _new_run(self, spec: WorkflowSpec, data: bytes, run_id: str) -> NewRun:
         now = self._clock.now()
@@ -134,6 +152,7 @@ class Client:
     ) -> None:
         check_run_id(run_id, allow_children=True)
         check_key(key)
+        check_text(type_name, "the type of an event")
         item = NewItem(
             kind=ItemKind.EVENT, type=type_name, data=data, sent_at=self._clock.now(), dedup=key, policy=policy
         )
@@ -150,7 +169,7 @@ class Client:
         return delivery is not None
 
     async def terminate(self, run_id: str, reason: str) -> bool:
-        check_reason(reason)
+        reason = check_reason(reason)
         row = await self._row(run_id)
         deliveries = await self._store.terminate(run_id, reason, self._clock.now())
         if deliveries is None:
@@ -230,6 +249,8 @@ class Client:
         if not isinstance(limit, int) or not 1 <= limit <= limits.PAGE_SIZE_MAX:
             raise BadArgument(f"limit is a whole number between 1 and {limits.PAGE_SIZE_MAX}, not {limit!r}.")
         before = (await self._row(after)).key if after is not None else None
+        check_text(workflow, "workflow")
+        check_text(id_prefix, "id_prefix")
         where = RunFilter(statuses=statuses, workflow=workflow, id_prefix=id_prefix)
         return [run_view(row) for row in await self._store.list_runs(where, limit, before)]
 

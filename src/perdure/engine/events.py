@@ -18,7 +18,7 @@ from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, NoReply, RunNotFound, RunParked
 from perdure.kernel.codec import codec_for
 from perdure.kernel.definitions import EventPolicy
-from perdure.kernel.verbs import check_key, check_run_id, event_spec
+from perdure.kernel.verbs import check_key, check_run_id, check_text, event_spec
 from perdure.store.base import Delivery, ItemKind, NewItem, Status, Store
 
 _ANY = codec_for(Any)
@@ -55,6 +55,7 @@ class EventClient:
 
     async def publish_raw(self, type_name: str, data: bytes, key: str | None, policy: EventPolicy) -> None:
         check_key(key)
+        check_text(type_name, "the type of an event")
         now = self._clock.now()
         item = NewItem(kind=ItemKind.EVENT, type=type_name, data=data, sent_at=now, dedup=key, policy=policy)
         published = await self._store.publish(item, self._pending_max)
@@ -129,10 +130,12 @@ class EventClient:
 
     async def published(self, type_name: str | None, limit: int, after: int) -> list[PublishedView]:
         _check_page(limit)
+        check_text(type_name, "type")
         return [published_view(one) for one in await self._store.publications(type_name, limit, after)]
 
     async def letters(self, type_name: str | None, limit: int, after: int) -> list[DeadLetterView]:
         _check_page(limit)
+        check_text(type_name, "type")
         return [letter_view(one) for one in await self._store.letters(type_name, limit, after)]
 
     # -- dead letters --------------------------------------------------------------------------------------------

@@ -56,3 +56,13 @@ class Outages:
                 raise
             self.over()
             return result
+
+    async def persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The same for calls whose failure would leave a run stored as this worker's with nobody to go on with it:
+        repeated after whatever they raise (tests/lifecycle/test_commits_that_raise.py)."""
+        while True:
+            try:
+                return await self.insist(call)
+            except Exception as error:
+                self.say("unforeseen", "a call of the store failed in an unforeseen way: %s", describe(error))
+                await asyncio.sleep(self.failed(error))

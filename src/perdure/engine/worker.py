@@ -14,6 +14,7 @@ What they consist of (turns, attempts, deadlines, who is in memory, what to ask 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import random
@@ -36,7 +37,15 @@ from perdure.engine.steps import StepRunner, call_retry_hooks
 from perdure.engine.timers import Deadlines
 from perdure.engine.turns import TurnBuilder, started_record
 from perdure.engine.watchdog import Watchdog
-from perdure.errors import EngineNotOpen, PerdureError, StoreError, describe
+from perdure.errors import (
+    CorruptRecord,
+    EngineNotOpen,
+    PerdureError,
+    StoreError,
+    StoreUnavailable,
+    describe,
+    written_out,
+)
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
@@ -75,6 +84,8 @@ run_logger = logging.getLogger("perdure.run")
 _COMPLETED = Status.COMPLETED
 #: Runs given a turn in one callback, so that a burst does not keep the host loop from other work.
 _RUNS_PER_PUMP = 500
+#: How often a turn that raises by itself is tried again before its run is parked: a lack of memory passes.
+_LONE_TRIES = 2
 #: How far ahead runs are loaded whose time is near, in intervals of the sweep; these vary by a fifth.
 _HORIZON_SWEEPS = 1.5
 
@@ -182,10 +193,25 @@ class Worker:
             try:
                 prepared.append(self._prepare(newcomer, now))
             except BaseException as error:
-                newcomer.answer.set_exception(error)
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    newcomer.answer.set_exception(error)
                     raise
+                self._spawn_task(self._refuse_unless_it_exists(newcomer, error))
         return prepared
+
+    async def _refuse_unless_it_exists(self, newcomer: Newcomer, error: BaseException) -> None:
+        """The first turn was only a try: a run of this id that exists has taken its own, perhaps with other code, and
+        is what the caller gets (tests/lifecycle/test_starting_an_existing_run.py)."""
+        try:
+            row = await self._store.get(newcomer.id)
+        except Exception as failure:
+            logger.debug("whether run %r exists could not be read: %s", newcomer.id, describe(failure))
+            row = None
+        if not newcomer.answer.done():
+            if row is None:
+                newcomer.answer.set_exception(error)
+            else:
+                newcomer.answer.set_result((Existing(row=row), None))
 
     def _prepare(self, newcomer: Newcomer, now: int) -> Prepared:
         spec, data, run_id = newcomer.spec, newcomer.data, newcomer.id
@@ -201,40 +227,60 @@ class Worker:
             raise
         return Prepared(resident, new, turn, newcomer.answer)
 
-    def _create(self, prepared: Sequence[Prepared]) -> None:
+    def _create(self, prepared: Sequence[Prepared], again: bool = False) -> None:
         cursor = self.cursor
         self._creating.append(prepared)
         future = self._asked(self._store.create_all, [(one.new, one.turn) for one in prepared])
         if future.done():
-            self._created(prepared, future, cursor)
+            self._created(prepared, future, cursor, again)
         else:
-            future.add_done_callback(lambda done: self._created(prepared, done, cursor))
+            future.add_done_callback(lambda done: self._created(prepared, done, cursor, again))
 
     def _created(
-        self, prepared: Sequence[Prepared], done: asyncio.Future[Sequence[Created | Existing]], cursor: int
+        self,
+        prepared: Sequence[Prepared],
+        done: asyncio.Future[Sequence[Created | Existing]],
+        cursor: int,
+        again: bool,
     ) -> None:
         self._creating.remove(prepared)
-        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        error = _error_of(done)
         if error is not None:
-            for one in prepared:
-                # Unknown whether it was stored. If it was, it belongs to this worker, which no longer has it.
-                one.resident.run.close()
-                self.errands.adopt_run(one.new.id)
-                self._adopt_children(one.turn)
-                if not one.answer.done():
-                    one.answer.set_exception(error)
+            self._creation_failed(prepared, error)
             return
         for one, result in zip(prepared, done.result(), strict=True):
             if isinstance(result, Existing):
                 one.resident.run.close()
                 if result.row.owner == self.id:
                     self.errands.adopt_run(one.new.id)
+                if again and (result.row.created_at, result.row.input_digest) == (
+                    one.new.created_at,
+                    one.new.input_digest,
+                ):
+                    # Stored by the call that raised: this caller's own run, not an earlier one of the same id.
+                    result = Created(key=result.row.key, epoch=result.row.epoch, committed=None)
             else:
                 self._adopt(one, result, cursor)
             if not one.answer.done():
                 # Only success is for ever: a failed run may be resumed.
                 ended = isinstance(result, Created) and one.turn.status is Status.COMPLETED
                 one.answer.set_result((result, one.resident.last if ended else None))
+
+    def _creation_failed(self, prepared: Sequence[Prepared], error: BaseException) -> None:
+        """Nothing or everything was stored. If the fault may be of one run, the others are tried without it, half of
+        them at a time; otherwise, and for that one, the callers are told."""
+        if not _is_outage(error) and len(prepared) > 1 and not self._closed:
+            half = len(prepared) // 2
+            self._create(prepared[:half], True)
+            self._create(prepared[half:], True)
+            return
+        for one in prepared:
+            # If it was stored, it belongs to this worker, which no longer has it.
+            one.resident.run.close()
+            self.errands.adopt_run(one.new.id)
+            self._adopt_children(one.turn)
+            if not one.answer.done():
+                one.answer.set_exception(error)
 
     def _adopt(self, prepared: Prepared, created: Created, cursor: int) -> None:
         """The prepared run is stored and belongs to this worker."""
@@ -463,6 +509,7 @@ class Worker:
         """A turn ended with an error: the run is parked. Raises what is not about the run but about the process."""
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             self._drop(resident)
+            self.errands.adopt_run(resident.id)  # should this process go on all the same, as notebooks do
             raise error
         self._park(resident, error)
 
@@ -479,13 +526,13 @@ class Worker:
             failed.set_exception(error)
             return failed
 
-    def _commit(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
+    def _commit(self, moved: Sequence[Resident], turns: Sequence[Turn], tries: int = 0) -> None:
         cursor = self.cursor
         future = self._asked(self._store.commit, turns)
         if future.done():  # stored on the spot: another round of the event loop would only cost time
-            self._committed(moved, turns, future, cursor)
+            self._committed(moved, turns, future, cursor, tries)
         else:
-            future.add_done_callback(lambda done: self._committed(moved, turns, done, cursor))
+            future.add_done_callback(lambda done: self._committed(moved, turns, done, cursor, tries))
 
     def _committed(
         self,
@@ -493,12 +540,11 @@ class Worker:
         turns: Sequence[Turn],
         done: asyncio.Future[Sequence[CommitResult]],
         cursor: int,
+        tries: int,
     ) -> None:
-        if done.cancelled():
-            return
-        error = done.exception()
+        error = _error_of(done)
         if error is not None:
-            self._commit_failed(moved, turns, error)
+            self._commit_failed(moved, turns, error, tries)
             return
         self._outages.over()
         results = done.result()
@@ -520,28 +566,37 @@ class Worker:
                 self._follow_with_the_rest(resident)
                 self._after_commit(resident, turn, result, cursor)
 
-    def _commit_failed(self, moved: Sequence[Resident], turns: Sequence[Turn], error: BaseException) -> None:
+    def _commit_failed(
+        self, moved: Sequence[Resident], turns: Sequence[Turn], error: BaseException, tries: int
+    ) -> None:
         """The outcome is unknown. The same turns are sent again: the store recognises what it already has."""
         if self._closed:
             return
-        if not isinstance(error, StoreError):
-            # Not a fault of storage but of ours: without an answer these runs must not go on from memory.
-            logger.error("a commit failed in an unforeseen way; its runs are reloaded", exc_info=error)
-            for resident, turn in zip(moved, turns, strict=True):
+        if _is_outage(error):
+            self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns)
+        elif len(turns) > 1:
+            # The fault of one of them, or of the store with all: half of them at a time finds out, and the others go on
+            # (tests/lifecycle/test_commits_that_raise.py).
+            half = len(turns) // 2
+            self._commit_again(moved[:half], turns[:half])
+            self._commit_again(moved[half:], turns[half:])
+        elif tries < _LONE_TRIES:
+            self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns, tries + 1)
+        else:
+            (resident,), (turn,) = moved, turns
+            logger.error("a turn of run %r cannot be stored", resident.id, exc_info=error)
+            self._adopt_children(turn)
+            if resident.is_current:
                 self._drop(resident)
-                self._adopt_children(turn)
-            self.errands.claim()
-            return
-        wait = self._outages.failed(error)
-        self._loop.call_later(wait, self._commit_again, moved, turns)
+                self._park_stored(resident.key, resident.epoch, resident.id, _refused(error))
 
-    def _commit_again(self, moved: Sequence[Resident], turns: Sequence[Turn]) -> None:
+    def _commit_again(self, moved: Sequence[Resident], turns: Sequence[Turn], tries: int = 0) -> None:
         left = [(r, t) for r, t in zip(moved, turns, strict=True) if r.is_current]
         for resident, turn in zip(moved, turns, strict=True):
             if not resident.is_current:
                 self._adopt_children(turn)
         if left and not self._closed:
-            self._commit([r for r, _ in left], [t for _, t in left])
+            self._commit([r for r, _ in left], [t for _, t in left], tries)
 
     def _follow_with_the_rest(self, resident: Resident) -> None:
         """There is more to do after the commit: the step that follows becomes one of the commands."""
@@ -714,11 +769,12 @@ class Worker:
         self._park_stored(resident.key, resident.epoch, resident.id, _reason(error))
 
     def _park_stored(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
+        reason = written_out(reason)
         logger.warning("run %r is parked: %s", run_id, reason)
         self._spawn_task(self._park_until_done(key, epoch, run_id, reason))
 
     async def _park_until_done(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
-        await self._outages.insist(lambda: self._store.park(key, epoch, reason, self._clock.now()))
+        await self._outages.persist(lambda: self._store.park(key, epoch, reason, self._clock.now()))
         self._finished(run_id, None)
         self.errands.claim()  # what it held may be for another run here
 
@@ -731,7 +787,15 @@ class Worker:
     async def _release_all(self) -> None:
         await asyncio.sleep(0)  # those of the same moment go together
         releases, self._releases = self._releases, []
-        await self._outages.insist(lambda: self._store.release(self.id, releases))
+        await self._release(releases)
+
+    async def _release(self, releases: Sequence[Release]) -> None:
+        try:
+            await self._outages.insist(lambda: self._store.release(self.id, releases))
+        except Exception as error:
+            logger.critical("%d runs could not be given back, trying again one by one", len(releases), exc_info=error)
+            for release in releases:
+                await self._outages.persist(functools.partial(self._store.release, self.id, [release]))
         for release in releases:
             if self._releasing.get(release.key) == release.epoch:
                 del self._releasing[release.key]
@@ -784,5 +848,24 @@ class Worker:
             task.cancel()
 
 
+def _error_of(done: asyncio.Future[Any]) -> BaseException | None:
+    """What a call of the store ended with, if not with an answer."""
+    if done.cancelled():  # by a host that cancels all tasks there are: nobody knows what came of it
+        return StoreUnavailable("the call of the store was cancelled before its answer came.")
+    return done.exception()
+
+
+def _is_outage(error: BaseException) -> bool:
+    """Whether the fault is of the store as a whole, to be waited for, and not of what it was given."""
+    return isinstance(error, StoreError) and not isinstance(error, CorruptRecord)
+
+
+def _refused(error: BaseException) -> str:
+    return (
+        f"what it did in its last turn cannot be stored: {describe(error)}. Nothing of that turn was kept. "
+        "Look for what its code passes on there, then resume it."
+    )
+
+
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if isinstance(error, PerdureError) else describe(error)
+    return written_out(f"{type(error).__name__}: {error}") if isinstance(error, PerdureError) else describe(error)

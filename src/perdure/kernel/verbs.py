@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from perdure import limits
-from perdure.errors import BadArgument, NotInWorkflow
+from perdure.errors import BadArgument, NotInWorkflow, written_out
 from perdure.kernel.definitions import EventSpec, EventTypes, WorkflowSpec
 from perdure.kernel.loop import MICROSECONDS, RunFuture, RunLoop, single_operation_codes
 from perdure.kernel.operation import ChildOperation
@@ -294,16 +294,32 @@ def check_key(key: str | None) -> str | None:
     good = isinstance(key, str) and 0 < len(key) <= limits.RUN_ID_BYTES_MAX and "\0" not in key
     if key is not None and not good:
         raise BadArgument(f"key is 1 to {limits.RUN_ID_BYTES_MAX} characters of text without NUL, not {key!r:.60}.")
-    return key
+    return check_text(key, "key")
+
+
+N = TypeVar("N", str, "str | None")
+
+
+def check_text(text: N, what: str) -> N:
+    """Refuse what no store can hold: the half of a character, which UTF-8 cannot carry. None passes."""
+    if text is None:
+        return text
+    if not isinstance(text, str):
+        raise BadArgument(f"{what} is text, not {type(text).__name__}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadArgument(f"{what} holds half a character (a lone surrogate): {text!r:.60}.") from None
+    return text
 
 
 def check_reason(reason: str) -> str:
-    """Why somebody ends a run: a line for people."""
+    """Why somebody ends or pauses a run: a line for people, in a form that can be stored."""
     if not isinstance(reason, str) or len(reason) > limits.ERROR_MESSAGE_CHARS_MAX:
         raise BadArgument(
             f"a reason is text of at most {limits.ERROR_MESSAGE_CHARS_MAX} characters, not {reason!r:.60}."
         )
-    return reason
+    return written_out(reason)
 
 
 # -- children ----------------------------------------------------------------------------------------------

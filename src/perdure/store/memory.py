@@ -184,6 +184,8 @@ class MemoryStore:
     def _create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
         if turn is not None:
             refusals.check_first_turn(turn)
+            _check_storable(*(entry.row.location for entry in turn.entries))
+        _check_storable(new.id, new.workflow, new.version)
         if (existing := self._by_id.get(new.id)) is not None:
             return Existing(row=existing.row())
         run = self._insert(new, new.parent)
@@ -248,6 +250,7 @@ class MemoryStore:
     # -- people ------------------------------------------------------------------------------------------
 
     async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        _check_storable(reason)
         run = self._find(run_id)
         if run.status not in CLAIMABLE:
             return None
@@ -341,6 +344,7 @@ class MemoryStore:
         return len(gone)
 
     async def publish(self, item: NewItem, pending_max: int) -> Published:
+        _check_storable(item.type, item.dedup)
         published = self._book.publish(item, pending_max)
         self._hint()
         return published
@@ -446,6 +450,7 @@ class MemoryStore:
         self._hint()
 
     async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
+        _check_storable(reason)
         run = self._runs.get(key)
         if run is None or run.epoch != epoch:
             return False
@@ -527,6 +532,10 @@ class MemoryStore:
     # -- a turn ------------------------------------------------------------------------------------------
 
     def _commit(self, turn: Turn) -> CommitResult:
+        _check_storable(*(entry.row.location for entry in turn.entries))
+        for entry in turn.entries:
+            if isinstance(effect := entry.effect, (Send, Publish)):
+                _check_storable(effect.item.type, effect.item.dedup)
         run = self._runs.get(turn.key)
         if run is None:
             return refusals.GONE
@@ -706,6 +715,7 @@ class MemoryStore:
 
     def _offer(self, run: _Run, item: NewItem, pending_max: int) -> Delivery | str:
         """Put an item into an inbox. A text is the reason why not; the empty one: had it before."""
+        _check_storable(item.type, item.dedup)
         # Before anything else: the repeat of a call whose answer got lost must succeed, also if the run has
         # read the first one and ended since (testing/store/inbox.py).
         if item.dedup is not None and item.dedup in run.dedup:
@@ -812,6 +822,13 @@ class MemoryStore:
         watcher = self._watchers.get(number)
         if watcher is not None:
             watcher[1]()
+
+
+def _check_storable(*texts: str | None) -> None:
+    """Refuse, with the error that encoding raises, what a store on a disk cannot hold: half a character."""
+    for text in texts:
+        if text is not None and not text.isascii():
+            text.encode()
 
 
 def _first(count: int, runs: Iterator[_Run]) -> list[_Run]:

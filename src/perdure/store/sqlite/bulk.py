@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import apsw
 import msgspec
 
 from perdure import native
@@ -23,7 +22,7 @@ from perdure.kernel.journal import Row
 from perdure.store.base import PLAIN, TERMINAL, Created, Creation, Entry, NewRun, RunKey, StepTurn, Turn
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.session import Session
+from perdure.store.sqlite.session import STATEMENT_FAULTS, Session
 
 _BULK, _STEP, _KEY = SQL["bulk"], SQL["step"], SQL["key_of_run"]
 
@@ -33,6 +32,10 @@ BULK_ROWS_MIN: Final = 16
 BULK_BYTES_MAX: Final = 8_192
 
 _NOWHERE: Final = (None, None)
+
+#: A row that does not fit, or a value that this way cannot carry (half a character, a number of more than 64 bits). The
+#: long way says which request it is of; here it would be taken for a fault of the store, and repeated for ever.
+_UNSUITABLE: Final = (*STATEMENT_FAULTS, ValueError, TypeError, OverflowError)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -224,13 +227,13 @@ def commit_all(
     if not is_worthwhile(requests):
         return None
     bulk = Bulk()
-    if not all(bulk.add(turns, creations) for turns, creations in requests):
-        return None
-    parameters = bulk.parameters()
-    only_sqlite_is_left(bulk.work)
     try:
+        if not all(bulk.add(turns, creations) for turns, creations in requests):
+            return None
+        parameters = bulk.parameters()
+        only_sqlite_is_left(bulk.work)
         session.execute(_BULK, parameters)
-    except apsw.ConstraintError:
+    except _UNSUITABLE:
         return None
     key = bulk.first_key(session)
     answers: list[Sequence[Any]] = []
@@ -251,6 +254,6 @@ def commit_step(session: Session, turn: StepTurn) -> bool:
         return False
     try:
         session.execute(_STEP, (turn.key, turn.epoch, seq, at, location, data, check, turn.frontier))
-    except apsw.ConstraintError:
+    except _UNSUITABLE:
         return False
     return True
