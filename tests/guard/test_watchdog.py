@@ -432,3 +432,37 @@ def test_the_thread_goes_with_its_engine(lives: Lives) -> None:
     thread = run_async(main())
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_runs_go_on_where_its_thread_cannot_be_started(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit of threads: turns are taken without it, and one line says so."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "perdure-watchdog":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            runs = await asyncio.gather(*(engine.start(unwatched(number)) for number in range(3)))
+            assert [await run.result(timeout=20) for run in runs] == [0, 1, 2]
+
+    run_async(main())
+    assert [record.message for record in caplog.records if "not watched" in record.message] == [
+        "turns are not watched: the watchdog's thread cannot be started (can't start new thread)."
+    ]
+
+
+@step
+async def looked_after_by_nobody(number: int) -> int:
+    return number
+
+
+@workflow
+async def unwatched(number: int) -> int:
+    return await looked_after_by_nobody(number)

@@ -84,10 +84,17 @@ class Watchdog:
             return
         if self._thread is None:
             self.idle = False
-            self._thread = threading.Thread(target=self._run, name="perdure-watchdog", daemon=True)
-            self._thread.start()
+            self._start()
         else:
             self._wake.set()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="perdure-watchdog", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # a limit of threads or of memory; turns are taken all the same
+            self._closed = True
+            logger.warning("turns are not watched: the watchdog's thread cannot be started (%s).", error)
 
     # -- on its own thread -----------------------------------------------------------------------------------------
 
