@@ -44,6 +44,10 @@ GROUP_DEPTH_MAX: Final = 4
 
 # -- one turn --------------------------------------------------------------------------------------------
 
+#: Async generators that one run may have open at a time. What is left open is kept until the workflow ends, about
+#: 500 bytes each and what they hold.
+OPEN_GENERATORS_MAX: Final = 100_000
+
 #: Callbacks one turn may run before it counts as spinning. A gather of 10,000 steps asks for
 #: all of them in 10,001.
 TURN_CALLBACKS_MAX: Final = 1_000_000

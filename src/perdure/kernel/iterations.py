@@ -325,7 +325,7 @@ async def _tidy(run: Run, iteration: Iteration) -> None:
     while True:
         left = [task for task in iteration.tasks if task is not own and not task.done()]
         loose = [operation for operation in iteration.loose if not operation.settled]
-        if not left and not loose:
+        if not left and not loose and not _close_generators(run, iteration):
             break
         for task in left:
             if not task.cancelling() and task not in iteration.sheltered:  # losers of a race are on their way out
@@ -344,6 +344,15 @@ async def _tidy(run: Run, iteration: Iteration) -> None:
             f"iteration {iteration.path!r} of run {run.id!r} ended while this was still running; it was cancelled: "
             f"{names}."
         )
+
+
+def _close_generators(run: Run, iteration: Iteration) -> bool:
+    """Async generators that were begun in an iteration and left open end with it: a replay that leaves the iteration
+    out does not have them. True if there were any."""
+    generators = run.loop.generators
+    closing = run.loop.close_generators(generators.to_close(iteration)) if generators is not None else []
+    iteration.sheltered.update(closing)
+    return bool(closing)
 
 
 async def _let_go(run: Run, operation: Operation) -> bool:

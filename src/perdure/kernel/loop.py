@@ -16,6 +16,7 @@ import asyncio
 import contextvars
 import math
 import sys
+from _thread import get_ident
 from asyncio import events, tasks
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from itertools import islice
@@ -26,6 +27,8 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
+from perdure.kernel.generators import Generator as AsyncGenerator
+from perdure.kernel.generators import OpenGenerator, OpenGenerators, entry_of
 from perdure.kernel.operation import Branch, Operation, TimerOperation
 from perdure.kernel.sites import caller_site, stop_at
 from perdure.native import in_c
@@ -78,14 +81,18 @@ _init_task: Callable[..., None] = asyncio.Task.__init__
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task that hashes to its creation number and knows its branch."""
+    """A task that hashes to its creation number and knows its branch, and the context that its code runs in (asyncio
+    tells that only from Python 3.12 on)."""
 
-    __slots__ = ("_number", "branch")
+    __slots__ = ("_number", "branch", "context")
 
     def __init__(self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None) -> None:
-        # Both before asyncio's own part, which puts the task into a WeakSet and so hashes it.
+        # All before asyncio's own part, which puts the task into a WeakSet and so hashes it.
         self._number = loop.next_number() if branch.scope is None else branch.scope.next_number()
         self.branch = branch
+        if context is None:
+            context = contextvars.copy_context()
+        self.context = context
         _init_task(self, coroutine, loop=loop, name=branch.path or "main", context=context)
 
     def __hash__(self) -> int:
@@ -131,27 +138,52 @@ class entered:  # reads as what it does: `with entered(loop): ...`
     A worker enters once for all the turns of a batch: inside, another run's loop simply takes the place of the last.
     """
 
-    __slots__ = ("_hooks", "_host", "_loop")
+    __slots__ = ("_before", "_loop", "hooks", "host")
 
     def __init__(self, loop: RunLoop) -> None:
         self._loop = loop
 
     def __enter__(self) -> None:
-        self._host = _get_running_loop()
-        self._hooks = sys.get_asyncgen_hooks()
+        self.host = _get_running_loop()
+        self.hooks = sys.get_asyncgen_hooks()
+        thread = get_ident()
+        self._before = hosts.get(thread)
+        if type(self.host) is not RunLoop:
+            hosts[thread] = self
         _set_running_loop(self._loop)
         # The host's hooks would hand our async generators to the host loop.
-        sys.set_asyncgen_hooks(None, _close_generator)
+        sys.set_asyncgen_hooks(_begin_generator, _leave_generator)
 
     def __exit__(self, *_: object) -> None:
-        _set_running_loop(self._host)
-        sys.set_asyncgen_hooks(*self._hooks)
+        _set_running_loop(self.host)
+        sys.set_asyncgen_hooks(*self.hooks)
+        if self._before is None:
+            del hosts[get_ident()]
+        else:
+            hosts[get_ident()] = self._before
 
 
-def _close_generator(generator: Any) -> None:
+#: What the host had running before runs took its place, by thread.
+hosts: dict[int, entered] = {}
+
+
+def _begin_generator(generator: Any) -> None:
     loop = _get_running_loop()
-    if type(loop) is RunLoop:
-        loop.close_generator(generator)
+    if type(loop) is RunLoop and loop.owner is not None:
+        loop.begin_generator(generator)
+
+
+def _leave_generator(generator: Any) -> None:
+    """Python hands over a generator that was left in the middle: see `kernel.generators`."""
+    entry = entry_of(generator)
+    loop = entry.loop() if entry is not None else None
+    if entry is None or loop is None or loop.stopped or entry.is_closing:
+        return  # of a run that has ended: it is simply let go
+    # In a collection the host's loop is the running one (`kernel.collector`).
+    if loop.running and _get_running_loop() is loop:
+        loop.close_generator(entry, generator, loop.branch())
+    else:
+        entry.kept = generator
 
 
 #: Code of coroutines that are one operation: a task made of one lends it its path (see `Branch`).
@@ -209,8 +241,8 @@ class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
     __slots__ = (
-        "_compact_at", "_numbers", "_ready", "_tasks", "iterations", "now", "overdue", "owner", "post", "root",
-        "running", "stopped",
+        "_compact_at", "_numbers", "_ready", "_tasks", "generators", "iterations", "now", "overdue", "owner", "post",
+        "root", "running", "stopped",
     )  # fmt: skip
 
     def __init__(self, owner: LoopOwner | None, seed: int, post: Post) -> None:
@@ -226,6 +258,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._compact_at = 64
         #: Iterations of durable loops under way. What is made in one is numbered there (`kernel.iterations`).
         self.iterations = 0
+        #: None while the code has begun no async generator.
+        self.generators: OpenGenerators | None = None
         #: Set by a watchdog that has given up on this turn; raises what the turn ends with.
         self.overdue: Callable[[], NoReturn] | None = None
 
@@ -282,15 +316,26 @@ class RunLoop(asyncio.AbstractEventLoop):
             "anything durable. Look for a loop that awaits what is always ready."
         )
 
-    def close_generator(self, generator: Any) -> None:
-        """An async generator was left in the middle (`break` out of `async for`): run its `finally`, as asyncio does.
+    def begin_generator(self, generator: AsyncGenerator) -> None:
+        if self.generators is None:
+            self.generators = OpenGenerators()
+        task = current_task(self)
+        known = type(task) is RunTask
+        self.generators.begin(self, generator, task.branch if known else self.root, task.context if known else None)
 
-        CPython calls this at the moment the last reference goes, which is the same on every replay. A generator of a
-        run that has ended is simply let go.
-        """
-        if self.running and not self.stopped:
-            parent = self.branch()
-            self.spawn(generator.aclose(), Branch(parent.locate("aclose"), scope=parent.scope))
+    def close_generator(self, entry: OpenGenerator, generator: AsyncGenerator, parent: Branch) -> RunTask:
+        """Run the `finally` of an async generator that was left in the middle, in a task of its own, as asyncio."""
+        entry.is_closing = True
+        branch = Branch(parent.locate("aclose"), scope=parent.scope)
+        return self.spawn(generator.aclose(), branch, entry.context)
+
+    def close_generators(self, entries: Iterable[OpenGenerator]) -> list[RunTask]:
+        """Close those that are still open."""
+        return [
+            self.close_generator(entry, generator, entry.branch)
+            for entry in entries
+            if (generator := entry.generator()) is not None
+        ]
 
     def close_quietly(self) -> None:
         """Let go of everything that could still refer to this loop."""
@@ -298,6 +343,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
         self._ready.clear()
         self.owner = None
+        if self.generators is not None:
+            self.generators.forget()
 
     def branch(self) -> Branch:
         """The branch of the task that is running now."""

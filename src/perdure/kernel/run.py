@@ -45,7 +45,7 @@ from perdure.errors import (
     Stuck,
     TooLarge,
 )
-from perdure.kernel import answers, changes, journal
+from perdure.kernel import answers, changes, collector, journal
 from perdure.kernel.codec import UNREAD, ValueCodec, codec_for
 from perdure.kernel.commands import (
     CancelStep,
@@ -68,6 +68,7 @@ from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec, E
 from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mismatch
 from perdure.kernel.draws import Draws
 from perdure.kernel.faults import decode_error, encode_error, is_recorded, with_attempts
+from perdure.kernel.generators import OpenGenerator
 from perdure.kernel.iterations import Loops
 from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
 from perdure.kernel.loop import (
@@ -122,6 +123,9 @@ IOCheck = Literal["off", "warn", "refuse"]
 #: Location of the timer that ends a cancelled run which does not come to an end by itself.
 GRACE_LOCATION = "cancel-grace"
 
+#: Async generators that a workflow left open are closed so many at a time.
+_CLOSED_AT_ONCE = 1_000
+
 _ANY = codec_for(Any)
 _STEP = StepOperation.kind_digest
 _NONE: frozenset[str] = frozenset()
@@ -135,6 +139,15 @@ class _Shared(dict[str, Any]):
 
 _NO_VALUES, _NO_OPERATIONS, _NO_DEADLINES = _Shared(), _Shared(), _Shared()
 _UNCHANGED = changes.NONE
+
+
+class _Closing(msgspec.Struct, eq=False):
+    """The workflow has come to its end, and async generators that it left open are being closed."""
+
+    #: Tasks that were cancelled before.
+    abandoned: tuple[str, ...]
+    left: list[OpenGenerator]
+    tasks: Sequence[RunTask] = ()
 
 
 class Run(msgspec.Struct, eq=False):
@@ -185,6 +198,7 @@ class Run(msgspec.Struct, eq=False):
     loops: Loops | None = None
     #: Sagas that are neither over nor undone.
     sagas: Sequence[OpenSaga] = ()
+    _closing: _Closing | None = None
 
     def __repr__(self) -> str:
         return f"<run {self.id!r}>"  # what it holds is the user's, and logs show this
@@ -316,6 +330,8 @@ class Run(msgspec.Struct, eq=False):
                 self.pending.begin_again(self.now)
             case journal.Continued() | journal.Completed() | journal.Failed() | journal.Cancelled():
                 # Only met when replaying a finished generation: the code must have come to its end as well.
+                if self._closing is not None and self.outcome is None:
+                    self._close_no_more(self._closing)
                 if self.outcome is None and not isinstance(body, journal.Cancelled):
                     raise record_mismatch(self.id, record, self._unexplained())
             case _:  # a new kind of body must say here what it does to a run
@@ -874,6 +890,10 @@ class Run(msgspec.Struct, eq=False):
             timer = TimerOperation(GRACE_LOCATION, self._count(), self.now, "", body.grace_until, self._grace_is_over)
             self.pending.add(timer)
         self._main.cancel(body.reason or None)
+        if self._closing is not None:
+            self._closing.left.clear()
+            for task in self._closing.tasks:
+                task.cancel(body.reason or None)
 
     def _grace_is_over(self) -> None:
         if self.sagas:
@@ -904,8 +924,12 @@ class Run(msgspec.Struct, eq=False):
             if not self.closed and isinstance(self.outcome, (Continue, EndCancelled)):
                 self._wind_up(cancel_tasks=False)
         elif self._main is not None and self._main.done():
-            if not self._is_undoing_sagas() or not self.pending:
+            if self._is_undoing_sagas() and self.pending:
+                return
+            if self.loop.generators is None:
                 self._finish(self._main)
+            elif not self._is_closing_generators(self._main):
+                self._end(self._main, self._wind_up(cancel_tasks=True, main=self._main))
         elif not self.pending:
             raise Stuck(
                 f"run {self.id!r} waits for something that perdure does not know, so nothing could ever wake it: "
@@ -921,8 +945,49 @@ class Run(msgspec.Struct, eq=False):
         self.loop.drain()
         return any(saga.is_undoing for saga in self.sagas)
 
+    def _is_closing_generators(self, main: RunTask) -> bool:
+        """Whether the end has to wait: async generators that were left open are closed first, as `asyncio.run` does.
+
+        Tasks that are left go before, since they may be using some. What the cleanup asks for is durable. One that is
+        left in a cycle is closed here, and not when a collection finds it: that moment is another one on every replay
+        (tests/plain_python/test_collections.py).
+        """
+        closing = self._closing
+        if closing is None:
+            abandoned = self._wind_up(cancel_tasks=True, main=main, keep_grace=True)
+            generators = self.loop.generators
+            closing = self._closing = _Closing(abandoned, [] if generators is None else generators.to_close())
+        while True:
+            unfinished = [task for task in closing.tasks if not task.done()]
+            if unfinished:
+                if self.pending:
+                    return True
+                for task in unfinished:  # they wait for something that perdure does not know
+                    task.cancel("the workflow ended")
+                self.loop.drain()
+                if self.pending:
+                    return True
+            if not closing.left:
+                return False
+            # Not all at once: a turn may only run so many callbacks.
+            closing.tasks = self.loop.close_generators(closing.left[:_CLOSED_AT_ONCE])
+            del closing.left[:_CLOSED_AT_ONCE]
+            self.loop.drain()
+
+    def _close_no_more(self, closing: _Closing) -> None:
+        """A replay has come to the recorded end: of a run that ended before perdure waited for its generators."""
+        closing.left.clear()
+        if self._main is not None:
+            self._end(self._main, self._wind_up(cancel_tasks=True, main=self._main))
+
     def _finish(self, main: RunTask) -> None:
-        abandoned = self._wind_up(cancel_tasks=True, main=main) if self.pending or len(self.loop._tasks) > 1 else ()
+        self._end(
+            main, self._wind_up(cancel_tasks=True, main=main) if self.pending or len(self.loop._tasks) > 1 else ()
+        )
+
+    def _end(self, main: RunTask, abandoned: tuple[str, ...]) -> None:
+        if self._closing is not None:
+            abandoned = self._closing.abandoned + abandoned
         if main.cancelled():
             error: BaseException | None = asyncio.CancelledError("workflow code raised CancelledError by itself")
         else:
@@ -946,7 +1011,7 @@ class Run(msgspec.Struct, eq=False):
         except (NotStorable, TooLarge) as error:
             return Fail(encode_error(error), abandoned)
 
-    def _wind_up(self, *, cancel_tasks: bool, main: RunTask | None = None) -> tuple[str, ...]:
+    def _wind_up(self, *, cancel_tasks: bool, main: RunTask | None = None, keep_grace: bool = False) -> tuple[str, ...]:
         """Let go of whatever still runs when the workflow ends: tasks are cancelled in the order of creation,
         steps too, children are asked to cancel. Nothing new is started on the way."""
         left = [task for task in self.loop.unfinished_tasks() if task is not main]
@@ -963,7 +1028,9 @@ class Run(msgspec.Struct, eq=False):
             self.complain(f"run {self.id!r} ended while tasks were still running; they were cancelled: {names}.")
         for operation in list(self.pending):
             # Cancel requests to children, and what was asked for in the last turn, are still to be carried out.
-            if not isinstance(operation, (SendOperation, PublishOperation, ReplyOperation)):
+            if not isinstance(operation, (SendOperation, PublishOperation, ReplyOperation)) and not (
+                keep_grace and operation.location == GRACE_LOCATION
+            ):
                 self.pending.remove(operation)
                 if type(operation) in _ANSWERS:
                     self._note_given_up(operation)
@@ -1064,6 +1131,7 @@ def _is_end(record: Record) -> bool:
     )
 
 
+collector.install()
 native.bind_kernel({
     "RunLoop": RunLoop, "RunCallback": RunCallback, "RunTask": RunTask, "Post": Post, "Run": Run, "Pending": Pending,
     "Branch": Branch, "StepSpec": StepSpec, "StepOperation": StepOperation, "RunStep": RunStep, "Record": Record,

@@ -44,7 +44,8 @@ def _close(loop: RunLoop, task: RunTask) -> None:
     for _ in range(_TRIES_MAX):
         tasks._enter_task(loop, task)  # a finally block may ask for the current task (TaskGroup, timeout)
         try:
-            coroutine.close()
+            # In its own context: a finally block may reset a context variable, and tokens are of one context only.
+            task.context.run(coroutine.close)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # whatever a finally block raised: nobody is left to hear it

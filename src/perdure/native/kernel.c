@@ -26,6 +26,7 @@ static Field run_loop, run_outcome, run_closed, run_operations, run_commands, ru
 static Field run_loops, run_main, pending_operations, pending_digest, spec_name, spec_result, spec_what;
 static Field step_location, step_asked_at, step_site, step_data, step_settled, step_future, step_own_digest, step_spec;
 static Field record_seq, record_at, record_location, record_body, done_value, done_digest;
+static Field loop_generators, task_context;
 static Field loop_numbers, loop_tasks, loop_compact_at, loop_iterations, task_number, branch_scope, run_spec;
 static Field workflow_result, codec_scalars, parts_of_step;
 
@@ -67,7 +68,8 @@ static const Wanted KERNEL_FIELDS[] = {
     {"Record", "location", &record_location}, {"Record", "body", &record_body}, {"StepDone", "value", &done_value},
     {"StepDone", "digest", &done_digest}, {"RunLoop", "_numbers", &loop_numbers}, {"RunLoop", "_tasks", &loop_tasks},
     {"RunLoop", "_compact_at", &loop_compact_at}, {"RunLoop", "iterations", &loop_iterations},
-    {"RunTask", "_number", &task_number}, {"Branch", "scope", &branch_scope}, {"Run", "spec", &run_spec},
+    {"RunTask", "_number", &task_number}, {"RunTask", "context", &task_context}, {"RunLoop", "generators", &loop_generators},
+    {"Branch", "scope", &branch_scope}, {"Run", "spec", &run_spec},
     {"WorkflowSpec", "result", &workflow_result}, {"ValueCodec", "scalars", &codec_scalars}, {NULL, NULL, NULL},
 };
 
@@ -275,6 +277,7 @@ native_make_loop(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t 
     put_new(loop, loop_compact_at, compact_first);
     put_new(loop, loop_iterations, zero);
     put_new(loop, loop_overdue, Py_None);
+    put_new(loop, loop_generators, Py_None);
     return loop;
 }
 
@@ -299,7 +302,11 @@ task_init(PyObject *self, PyObject *const *args, Py_ssize_t count)
     put_new(loop, loop_numbers, number);
     put(self, task_number, number);
     put_new(self, task_branch, branch);
-    PyObject *fields[] = {self, args[0], loop, PyUnicode_GET_LENGTH(path) ? path : name_main, args[3]};
+    PyObject *context = args[3] == Py_None ? PyContext_CopyCurrent() : Py_NewRef(args[3]);
+    if (put_made(self, task_context, context) < 0) {
+        return NULL;
+    }
+    PyObject *fields[] = {self, args[0], loop, PyUnicode_GET_LENGTH(path) ? path : name_main, context};
     return PyObject_Vectorcall(init_task, fields, 2, named_loop_name_context);
 }
 
