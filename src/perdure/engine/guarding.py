@@ -17,7 +17,13 @@ _installed = False
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     # Also called for every look at the stack, twice a step: nothing may come before this line.
     if event in WATCHED:
-        refuse(event, arguments, sys._getframe(1))
+        try:
+            frame = sys._getframe(1)
+        except ValueError:
+            # No Python code is running on this thread: the interpreter itself opens a source file to show a line of an
+            # uncaught exception. An error from here would refuse that (tests/guard/test_uncaught_errors.py).
+            return
+        refuse(event, arguments, frame)
 
 
 def install_guard() -> None:
