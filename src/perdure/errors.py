@@ -74,7 +74,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from perdure.limits import DURATION_SECONDS_MAX
+from perdure.limits import DURATION_SECONDS_MAX, ERROR_LINE_CHARS_MAX
 
 
 class DeterminismWarning(UserWarning):
@@ -527,7 +527,7 @@ class NotReplayable(RehearsalError):
 
 
 def describe(error: BaseException) -> str:
-    """One safe line about any exception, even one whose `__str__` raises."""
+    """Class and text of any exception, even one whose `__str__` raises."""
     try:
         text = str(error)
     except Exception:
@@ -540,3 +540,14 @@ def written_out(text: str) -> str:
     makes them) becomes an escape. For texts that come from exceptions and from people; what tells one thing from
     another (ids, keys, names) is refused instead."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def describe_line(error: BaseException) -> str:
+    """`describe` in one bounded line, for logs and lists: an exception's text is the user's, and may be long."""
+    return one_line(describe(error))
+
+
+def one_line(text: str) -> str:
+    """The first line of a text, bounded."""
+    first = text.partition("\n")[0]
+    return first if len(first) <= ERROR_LINE_CHARS_MAX else f"{first[:ERROR_LINE_CHARS_MAX]}..."

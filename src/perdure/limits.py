@@ -34,6 +34,8 @@ VALUE_DEPTH_MAX: Final = 200
 
 #: A traceback is for reading; beyond this the middle is cut out.
 TRACEBACK_CHARS_MAX: Final = 8_000
+#: What is shown of an error where it shares a line with other things: logs, `ls`, `why`. Enough to recognise it by.
+ERROR_LINE_CHARS_MAX: Final = 200
 #: A message is for reading too.
 ERROR_MESSAGE_CHARS_MAX: Final = 4_000
 #: `raise ... from ...` chains deeper than this are marked as cut.

@@ -76,6 +76,10 @@ def test_runs_that_would_break_are_named_with_both_lines(lives: Lives, source: S
         assert f"orders.py:{recorded}" in text
         assert "step 'notify'" in text
         assert f"orders.py:{source.line_of('await notify()')}" in text
+        assert found["run-3"].status is Status.WAITING
+        assert "The run would be parked, with nothing lost." in text
+        assert "is parked" not in text
+        assert "perdure resume" not in text
 
     run_async(main())
 
@@ -130,6 +134,10 @@ def test_parked_and_paused_runs_are_checked_too(lives: Lives, source: SourceFile
             assert {run.status for run in found.values()} == {Status.PARKED, Status.PAUSED}
             assert all(run.is_fine for run in found.values())
             assert [run async for run in engine.check("another workflow")] == []
+            source.load(old.replace("await charge()", "await notify()"))
+            found = await checked(engine)
+            assert "The run is parked and nothing was lost." in found["parked"].text
+            assert "The run would be parked" in found["paused"].text
 
     run_async(main())
 

@@ -251,6 +251,37 @@ def test_no_worker_knows_the_workflow(lives: Lives, monkeypatch: pytest.MonkeyPa
     run_async(main())
 
 
+@pytest.mark.parametrize("alive", [True, False])
+def test_no_worker_knows_the_workflow_of_a_run_that_waited(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    """Situation 6: not what its code once waited for, which nobody has; whether a worker is there or none."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            await engine.start(waits(), id="run")
+            await settled(engine)
+        async with lives.engine(worker=False) as client:
+            await client.send("run", Note("x"))
+            with monkeypatch.context() as patch:
+                patch.setattr(registry, "_workflows", {})
+                async with lives.engine():
+
+                    async def noticed() -> bool:
+                        return (await client.status("run")).reason is not None
+
+                    await until(noticed)
+                    reason = await client.why("run")
+            if not alive:
+                reason = await client.why("run")
+            assert (await client.status("run")).waiting[0].kind == "receive"
+        assert reason.kind == "unknown-workflow"
+        gone = "" if alive else ", and none is alive now"
+        assert reason.text.startswith(f"no worker knows workflow 'waits' version '1'{gone}. Start one that does: ")
+
+    run_async(main())
+
+
 def test_no_worker_is_alive(lives: Lives) -> None:
     """Situation 7: a run that is due; and one whose worker died at work."""
     outside.hold = {"x"}

@@ -11,11 +11,12 @@ import msgspec
 from perdure.authoring.registry import Registry
 from perdure.errors import Diverged, EncodingError, PerdureError, StoreError, describe, written_out
 from perdure.kernel.commands import Warn
+from perdure.kernel.divergence import foreseen
 from perdure.kernel.journal import Record
 from perdure.kernel.loop import batch
 from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.kernel.run import Run
-from perdure.store.base import Loaded, RunRow
+from perdure.store.base import Loaded, RunRow, Status
 from perdure.store.items import decode_journal
 
 T = TypeVar("T")
@@ -59,8 +60,9 @@ def replay_records(registry: Registry, row: RunRow, records: Sequence[Record], f
     except (KeyboardInterrupt, SystemExit):
         raise
     except Diverged as error:
-        return Verdict("diverged", _text(error))
-    except EncodingError as error:
+        text = _text(error)
+        return Verdict("diverged", text if row.status is Status.PARKED else foreseen(text, row.id))
+    except (EncodingError, StoreError) as error:
         return Verdict("undecodable", _text(error))
     except BaseException as error:
         return Verdict("broken", _text(error))

@@ -122,6 +122,8 @@ class _Looking:
         workers = self._workers or {}
         if row.owner is not None and row.owner in workers:
             return None
+        if row.owner is None and row.reason is not None and row.reason.startswith("no worker knows"):
+            return self._unknown(row, row.reason)
         waits_on = row.status is Status.WAITING and (row.wake_at is None or row.wake_at > self._now)
         if waits_on and row.owner is None:
             return None
@@ -131,14 +133,18 @@ class _Looking:
                 f"no worker is alive, and it has been due since {_text(since)}. Start one: `perdure worker --app ...`."
             )
             return None if waits_on else Reason(row.id, "no-worker", text, since=since)
-        if row.reason is not None and row.reason.startswith("no worker knows"):
-            text = f"{row.reason}. Start one that does: `perdure worker --app ...`, or register that version again."
-            return Reason(row.id, "unknown-workflow", text, since=since)
         if row.owner is not None:
             text = "the worker that ran it died; another one takes it over at its next sweep."
             return Reason(row.id, "worker-died", text, worker=row.owner)
         text = f"it has been due since {_text(since)}, and waits for one of {len(workers)} workers to take it."
         return Reason(row.id, "due", text, since=since)
+
+    def _unknown(self, row: RunRow, reason: str) -> Reason:
+        """A worker had it and gave it back. Looked at before anything the code waits for: that code is nowhere
+        (tests/admin/test_why.py)."""
+        alive = "" if self._workers else ", and none is alive now"
+        text = f"{reason}{alive}. Start one that does: `perdure worker --app ...`, or register that version again."
+        return Reason(row.id, "unknown-workflow", text, since=moment(row.updated_at))
 
     # -- what the code waits for -------------------------------------------------------------------------------------
 

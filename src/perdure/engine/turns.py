@@ -517,7 +517,7 @@ def started_record(
 ) -> Record:
     """The first record of a generation."""
     carried = Raw(state) if state is not None else ABSENT
-    body = journal.Started(spec.name, spec.version, Raw(data), seed, parent=parent, state=carried)
+    body = journal.Started(spec.name, spec.version, Raw(data), seed, journal.SEMANTICS, parent, carried)
     return Record(1, at, "", body)
 
 

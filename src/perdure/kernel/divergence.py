@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
-from perdure.errors import Diverged
+from perdure.errors import Diverged, describe_line
 from perdure.kernel import journal
+from perdure.kernel.faults import raised_at
 from perdure.kernel.journal import Record
 from perdure.kernel.operation import Frontier, Operation, detail_of
 
@@ -56,23 +58,30 @@ def record_mismatch(
     )
 
 
-def ended_early(run_id: str, left: Sequence[Record]) -> Diverged:
-    """The code came to its end although records are left over."""
+def ended_early(run_id: str, left: Sequence[Record], raised: BaseException | None = None) -> Diverged:
+    """The code came to its end, perhaps by an exception, although records are left over."""
     record = left[0]
     more = f" and {len(left) - 1} more" if len(left) > 1 else ""
     kind = KINDS.get(type(record.body), record.body.kind)
-    return Diverged(
+    error = Diverged(
         _report(
             run_id,
             f"at record {record.seq}",
             (f"{kind} {record.location!r}{more}", _recorded(record)),
-            ("the workflow function has ended", "", "..."),
+            _end_side(raised),
         )
     )
+    error.__cause__ = raised
+    return error
 
 
 def frontier_mismatch(
-    run_id: str, frontier: Frontier, pending: Sequence[Operation], *, ended: bool = False
+    run_id: str,
+    frontier: Frontier,
+    pending: Sequence[Operation],
+    *,
+    ended: bool = False,
+    raised: BaseException | None = None,
 ) -> Diverged:
     """Every record was matched, but the code then waits for something else than it did when they were written."""
     waiting = {(w.kind, w.location, w.detail if w.kind == "receive" else ""): w for w in frontier.operations}
@@ -88,8 +97,10 @@ def frontier_mismatch(
     else:
         journal_side = (f"{frontier.count} pending operations", "")
         here = asked[0] if asked else None
-    otherwise = "the workflow function has ended" if ended else "nothing in its place"
-    return Diverged(_report(run_id, f"after record {frontier.seq}", journal_side, _code_side(here, otherwise)))
+    code_side = _end_side(raised) if ended and here is None else _code_side(here, "nothing in its place")
+    error = Diverged(_report(run_id, f"after record {frontier.seq}", journal_side, code_side))
+    error.__cause__ = raised
+    return error
 
 
 def _nearest(kind: str, location: str, asked: Sequence[Operation]) -> Operation | None:
@@ -109,6 +120,15 @@ def _code_side(operation: Operation | None, otherwise: str) -> tuple[str, str, s
     return operation.describe(), site, operation.location.rpartition("/")[2].partition("#")[0]
 
 
+def _end_side(raised: BaseException | None) -> tuple[str, str, str]:
+    """The code has ended. If by an exception, that is what its author has to see: without it the report would send
+    them looking for a changed order of calls (tests/change/test_raises_before_its_record.py)."""
+    if raised is None:
+        return "the workflow function has ended", "", "..."
+    place = raised_at(raised)
+    return f"the workflow function raised {describe_line(raised)}", f"({place})" if place else "", "..."
+
+
 def _recorded(record: Record) -> str:
     site = getattr(record.body, "site", "")
     return f"(recorded {_moment(record.at)}{', ' + site if site else ''})"
@@ -124,11 +144,25 @@ def _report(run_id: str, position: str, in_journal: tuple[str, str], in_code: tu
     )
 
 
+#: What is so when a worker meets the divergence, and what is when it is only foreseen.
+_PARKED: Final = "The run is parked and nothing was lost."
+_FORESEEN: Final = "The run would be parked, with nothing lost."
+
+
 def _way_out(run_id: str, patch: str = "...") -> str:
     return (
-        "  The run is parked and nothing was lost. Restore the old order, or guard the change with\n"
-        f'  `if patched("{patch}"):`, then `perdure resume {run_id}`.'
+        f"  {_PARKED} Restore the old order, or guard the change with\n"
+        f'  `if patched("{patch}"):`, then {_resume(run_id)}.'
     )
+
+
+def _resume(run_id: str) -> str:
+    return f"`perdure resume {run_id}`"
+
+
+def foreseen(report: str, run_id: str) -> str:
+    """The same report about a run that is not parked: `check` looks before the code is deployed."""
+    return report.replace(_PARKED, _FORESEEN).replace(f"then {_resume(run_id)}", "then deploy")
 
 
 def _moment(at: int) -> str:

@@ -220,6 +220,12 @@ _FRAMES_MAX: Final = 60
 _LEFT_OUT: Final = "  [... {} more frames ...]"
 
 
+def raised_at(error: BaseException) -> str:
+    """`orders.py:12`: the innermost line of the user's that an exception passed, or "" if there is none."""
+    own = [frame for frame in _frames(error.__traceback__) if not frame[0].startswith(_MACHINERY)]
+    return f"{own[-1][0].replace(chr(92), '/').rpartition('/')[2]}:{own[-1][1]}" if own else ""
+
+
 def _traceback(error: BaseException) -> str:
     earlier: str = _safely(lambda: vars(error).get(TRACEBACK_ATTRIBUTE, ""), "")
     frames = _frames(error.__traceback__)

@@ -10,7 +10,7 @@ Values inside bodies are `msgspec.Raw`: the JSON that `kernel.codec` made, embed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 from zlib import crc32
 
@@ -20,9 +20,13 @@ from msgspec import Raw
 from perdure.errors import CorruptRecord
 from perdure.native import in_c
 
-#: The engine's own replay rules. Stamped into every `Started`, so that rules can change without breaking
-#: journals written under the old ones.
+#: The engine's own replay rules, of the runs that this release starts. A run keeps the number it was started with, so
+#: that rules can change without breaking journals written under the old ones; one above this is not replayed
+#: (`check_semantics`). How a new number is introduced: docs/reference/journal.md.
 SEMANTICS = 1
+#: What a `Started` without a number means, for ever: defaults are left out of the encoding, so this must not follow
+#: `SEMANTICS` (tests/change/test_semantics.py).
+_FIRST_SEMANTICS = 1
 
 
 #: The default of optional raw fields: falsy, and left out of the encoding. (`Raw | None` cannot be decoded:
@@ -60,7 +64,7 @@ class Started(Body, frozen=True, gc=False):
     version: str
     input: Raw
     seed: int
-    semantics: int = SEMANTICS
+    semantics: int = _FIRST_SEMANTICS
     parent: str | None = None
     state: Raw = ABSENT  # carried over from the generation before
 
@@ -377,6 +381,16 @@ def to_row(record: Record) -> Row:
     # Here and in `from_row`, not in a function of its own: every record of every run and replay comes by.
     check = crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
     return _new_row(Row, (seq, at, kind, location, data, check))
+
+
+def check_semantics(records: Sequence[Record]) -> None:
+    """Raises `CorruptRecord` if a journal follows replay rules that this release does not have."""
+    started = records[0].body if records else None
+    if type(started) is Started and started.semantics > SEMANTICS:
+        raise CorruptRecord(
+            f"the run follows replay rules {started.semantics}, and this release knows them up to {SEMANTICS}. "
+            "It was started by a newer perdure: upgrade this worker, then resume the run."
+        )
 
 
 def from_row(row: Row) -> Record:

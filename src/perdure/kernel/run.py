@@ -344,6 +344,7 @@ class Run(msgspec.Struct, eq=False):
         by the code) are delivered live.
         """
         seen = frontier.seq if frontier is not None else 0
+        journal.check_semantics(records)
         kinds = {type(record.body) for record in records}  # most journals have few, and are gone through only once
         if journal.PatchChosen in kinds:
             self._patches = frozenset(r.location for r in records if isinstance(r.body, journal.PatchChosen))
@@ -361,7 +362,7 @@ class Run(msgspec.Struct, eq=False):
             with batch():
                 commands = self._replay(records, kinds, frontier, seen)
         except Diverged as error:
-            raise self.changes.explained(error, self.pending) from None
+            raise self.changes.explained(error, self.pending) from error.__cause__
         return [command for command in commands if _still_wanted(command)]
 
     def _replay(
@@ -381,7 +382,7 @@ class Run(msgspec.Struct, eq=False):
                     loops.note(record.seq, record.location)
                 continue
             if self.outcome is not None and not _is_end(record) and record.location not in self._given_up:
-                raise ended_early(self.id, records[index:])
+                raise ended_early(self.id, records[index:], self._raised())
             if loops is not None and self._pass_over(loops, record):
                 continue
             commands += self.deliver(record)
@@ -439,14 +440,22 @@ class Run(msgspec.Struct, eq=False):
             # The code went on from where it waited: what it asks for now is new. The rest must still be there.
             rest = self.changes.rest(frontier)
             if any(waiting.location not in self.pending for waiting in rest.operations):
-                raise frontier_mismatch(self.id, rest, list(self.pending), ended=self.outcome is not None)
+                raise self._frontier_mismatch(rest, list(self.pending))
             return
         asked: list[Operation] = []
         if frontier.count != len(self.pending) or frontier.digest != self.pending.digest:
             asked = list(self.pending)
         elif not (asked := _retyped(frontier, self.pending)):
             return
-        raise frontier_mismatch(self.id, frontier, asked, ended=self.outcome is not None)
+        raise self._frontier_mismatch(frontier, asked)
+
+    def _frontier_mismatch(self, frontier: Frontier, asked: Sequence[Operation]) -> Diverged:
+        return frontier_mismatch(self.id, frontier, asked, ended=self.outcome is not None, raised=self._raised())
+
+    def _raised(self) -> BaseException | None:
+        """What the code ended with, if it raised."""
+        main = self._main
+        return None if main is None or not main.done() or main.cancelled() else main.exception()
 
     def take_commands(self) -> list[Command]:
         """What was asked for outside of `deliver`: by code that was closed."""
