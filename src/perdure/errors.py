@@ -85,9 +85,18 @@ class PerdureError(Exception):
     """Base of everything perdure raises on purpose."""
 
     code: ClassVar[str] = "P-000"
+    #: Whether the code is shown behind the text. Not for what users raise themselves: their texts are theirs, and go to
+    #: people who have never heard of perdure (tests/values/test_own_texts.py).
+    shows_code: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__.partition(".")[0] != "perdure":
+            cls.shows_code = False
 
     def __str__(self) -> str:
-        return f"{super().__str__()} [{self.code}]"
+        text = super().__str__()
+        return f"{text} [{self.code}]" if self.shows_code else text
 
     @property
     def message(self) -> str:
@@ -259,6 +268,7 @@ class NonRetryable(PerdureError):
     """Raise this in a step to end its retrying at once. A cause given with `from` is kept."""
 
     code = "P-120"
+    shows_code = False
 
 
 class RetryAfter(PerdureError):
@@ -268,6 +278,7 @@ class RetryAfter(PerdureError):
     """
 
     code = "P-121"
+    shows_code = False
 
     def __init__(self, seconds: float, message: str = "") -> None:
         if not 0 <= seconds <= DURATION_SECONDS_MAX:  # also refuses NaN
@@ -286,6 +297,7 @@ class LostChange(NonRetryable):
     """A function that auto mode recorded changed a value of its caller: a replay, which does not call it, would not."""
 
     code = "P-225"
+    shows_code = True  # perdure raises this one
 
 
 class Rollback(NonRetryable):

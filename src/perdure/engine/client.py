@@ -14,6 +14,7 @@ from perdure import limits
 from perdure.admin.views import HistoryEntry, RunView, history_entry, run_view
 from perdure.authoring.workflow import Invocation
 from perdure.engine.clock import Timekeeper
+from perdure.engine.frames import run_failed
 from perdure.engine.ids import new_run_id
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
@@ -25,14 +26,12 @@ from perdure.errors import (
     PerdureError,
     RunCancelled,
     RunConflict,
-    RunFailed,
     RunNotFound,
     RunParked,
     StoreError,
 )
 from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, WorkflowSpec
-from perdure.kernel.faults import decode_error
 from perdure.kernel.journal import Record, from_row, to_row
 from perdure.kernel.verbs import (
     Duration,
@@ -195,8 +194,7 @@ class Client:
             case journal.Completed(value):
                 return value
             case journal.Failed(error):
-                cause = decode_error(error)
-                raise RunFailed(f"run {run_id!r} failed: {error.type.partition(':')[2]}: {error.message}") from cause
+                raise run_failed(run_id, error, record.at)
             case journal.Cancelled(reason):
                 raise RunCancelled(f"run {run_id!r} was cancelled: {reason or 'no reason given'}")
             case _:

@@ -40,6 +40,8 @@ NOTES_MAX: Final = 32
 TRACEBACK_ATTRIBUTE: Final = "__perdure_traceback__"
 #: How often a step was tried before it failed with this exception.
 ATTEMPTS_ATTRIBUTE: Final = "__perdure_attempts__"
+#: In the globals of frames that were made from a recorded traceback (`engine.frames`): its text is there already.
+RECORDED_FRAME: Final = "__perdure_recorded__"
 _NOT_ATTRIBUTES: Final = frozenset({"__notes__", TRACEBACK_ATTRIBUTE, ATTEMPTS_ATTRIBUTE})
 
 #: State that built-in classes keep outside `args` and `__dict__`.
@@ -231,7 +233,8 @@ def _traceback(error: BaseException) -> str:
     frames = _frames(error.__traceback__)
     own = [frame for frame in frames if not frame[0].startswith(_MACHINERY)]
     lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in own or frames]
-    return "\n".join(_fitting([*earlier.split("\n"), *lines] if earlier else lines))
+    # As plain Python would show it: the workflow's line first, then those of the step that it called.
+    return "\n".join(_fitting([*lines, *earlier.split("\n")] if earlier else lines))
 
 
 def _fitting(lines: list[str]) -> list[str]:
@@ -256,7 +259,8 @@ def _frames(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
     frames: list[tuple[str, int, str]] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        frames.append((code.co_filename, traceback.tb_lineno, code.co_qualname))
+        if RECORDED_FRAME not in traceback.tb_frame.f_globals:
+            frames.append((code.co_filename, traceback.tb_lineno, code.co_qualname))
         traceback = traceback.tb_next
     return frames
 
