@@ -22,7 +22,8 @@ class _Lines(logging.Formatter):
     def _parts(self, record: logging.LogRecord) -> list[str]:
         record.asctime = self.formatTime(record)
         run_id = getattr(record, "run_id", None)
-        prefix = f"run {run_id!r}: " if run_id else ""
+        # Lines of workflow code do not say whose they are; those of a worker do.
+        prefix = f"run {run_id!r}: " if run_id and record.name == "perdure.run" else ""
         parts = [f"{record.asctime} {record.levelname} {record.name}: {prefix}{record.getMessage()}"]
         if record.exc_info:
             parts += self.formatException(record.exc_info).splitlines()

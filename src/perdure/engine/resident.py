@@ -181,7 +181,7 @@ class Resident(msgspec.Struct, eq=False):
     following: StepOperation | None = None
     #: Events that this run cannot take, to become dead letters with the turn in the making.
     dead: Sequence[DeadItem] = ()
-    #: Failed attempts whose `on_retry` hook is to be called when they are durable.
+    #: Failed attempts, to be logged and told to `on_retry` hooks when they are durable.
     hooks: Sequence[Outcome] = ()
     #: The turn being committed. Until it is answered the run gets nothing new.
     in_flight: Turn | None = None

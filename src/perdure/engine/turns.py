@@ -330,8 +330,8 @@ class TurnBuilder:
                 return matched[:3]
         if outcome is not None and outcome.at <= best_at:
             del outcomes[0]
-            if outcome.operation.spec.on_retry is not None:
-                self._note_hook(resident, outcome)
+            if type(outcome.body) is not StepDone:
+                self._note_failure(resident, outcome)
             return outcome.operation.location, outcome.body, ()
         if timer is not None:
             return timer.location, journal.TimerFired(timer.site), ()
@@ -347,8 +347,8 @@ class TurnBuilder:
             operation = outcome.operation
             if operation.settled:
                 continue  # cancelled in the meantime: its late outcome is refused
-            if operation.spec.on_retry is not None:
-                self._note_hook(resident, outcome)
+            if type(outcome.body) is not StepDone:
+                self._note_failure(resident, outcome)
             record = Record(seq, at, operation.location, outcome.body)
             entries.append(Entry(to_row(record)))
             resident.commands += run.deliver(record, outcome.known)
@@ -357,8 +357,8 @@ class TurnBuilder:
                 break
         del outcomes[:taken]
 
-    def _note_hook(self, resident: Resident, outcome: StepOutcome) -> None:
-        """The step's `on_retry` is to hear of it when it is durable."""
+    def _note_failure(self, resident: Resident, outcome: StepOutcome) -> None:
+        """The log and the step's `on_retry` are to hear of it when it is durable."""
         resident.hooks = (*resident.hooks, outcome)
 
     def _other(self, resident: Resident, item: InboxItem, now: int) -> tuple[str, Body | None, Sequence[InboxItem]]:

@@ -31,6 +31,7 @@ from perdure.engine.errands import Errands
 from perdure.engine.host import has_other_work, outside
 from perdure.engine.linting import Linter
 from perdure.engine.outages import Outages
+from perdure.engine.reporting import log_end, log_failed_attempts, log_parked
 from perdure.engine.resident import Inbox, Resident, as_judged
 from perdure.engine.settings import Settings
 from perdure.engine.steps import StepRunner, call_retry_hooks
@@ -623,6 +624,7 @@ class Worker:
             for delivery in committed.deliveries:
                 self.deliver(delivery)
         if resident.hooks:
+            log_failed_attempts(resident, resident.hooks)
             call_retry_hooks(resident)
         if committed.more:
             self.errands.spread_published()
@@ -657,7 +659,10 @@ class Worker:
     def _end(self, resident: Resident, turn: Turn) -> None:
         self._say(resident, [c for c in resident.commands if isinstance(c, (Log, Warn))])
         resident.commands = []
-        self._drop(resident, resident.last or from_row(turn.entries[-1].row))
+        last = resident.last or from_row(turn.entries[-1].row)
+        self._drop(resident, last)
+        if turn.status is not _COMPLETED:
+            log_end(resident.id, last)
 
     def _let_loose(self, resident: Resident) -> None:
         """Carry out what the code asked for: everything it has seen is durable."""
@@ -770,11 +775,11 @@ class Worker:
 
     def _park_stored(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
         reason = written_out(reason)
-        logger.warning("run %r is parked: %s", run_id, reason)
         self._spawn_task(self._park_until_done(key, epoch, run_id, reason))
 
     async def _park_until_done(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
-        await self._outages.persist(lambda: self._store.park(key, epoch, reason, self._clock.now()))
+        if await self._outages.persist(lambda: self._store.park(key, epoch, reason, self._clock.now())):
+            log_parked(run_id, reason)
         self._finished(run_id, None)
         self.errands.claim()  # what it held may be for another run here
 

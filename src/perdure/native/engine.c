@@ -17,7 +17,7 @@ static Field attempt_resident, attempt_operation, attempt_number, attempt_unwant
 static Field runner_running, runner_steps_max, runner_queue, runner_server_is_due, runner_accepting, runner_stand_in;
 static Field runner_clock, runner_finished, runner_ended, runner_waiting;
 static Field step_location, step_spec, step_args, step_data, step_site, step_settled, step_attempts, step_next_at;
-static Field step_own_digest, spec_function, spec_is_bare, spec_concurrency, spec_result, spec_what, spec_on_retry;
+static Field step_own_digest, spec_function, spec_is_bare, spec_concurrency, spec_result, spec_what;
 static Field codec_scalars, outcome_operation, outcome_body, outcome_known;
 static Field resident_key, resident_epoch, resident_run, resident_next_seq, resident_attempts, resident_outcomes;
 static Field resident_commands, resident_written, resident_following, resident_inbox, resident_saved_count;
@@ -28,7 +28,7 @@ static Field resident_is_current, resident_in_flight, resident_queued, turn_entr
 
 static PyObject *name_append, *name_start, *name_admit, *name_send_for_server, *name_limited, *name_encode, *name_note;
 static PyObject *name_begin, *name_leave, *name_popleft, *name_raised, *name_returned, *name_take_result;
-static PyObject *name_now, *name_deliver, *name_note_hook, *name_deliver_result, *name_describe, *name_frontier;
+static PyObject *name_now, *name_deliver, *name_note_failure, *name_deliver_result, *name_describe, *name_frontier;
 
 static const Known STEPS[] = {
     {"StepRunner", &Runner}, {"Resident", &Resident}, {"StepOperation", &StepOperation}, {"Attempt", &Attempt},
@@ -52,7 +52,7 @@ static const Wanted STEPS_FIELDS[] = {
     {"StepOperation", "attempts", &step_attempts}, {"StepOperation", "next_at", &step_next_at},
     {"StepOperation", "digest", &step_own_digest}, {"StepSpec", "function", &spec_function},
     {"StepSpec", "is_bare", &spec_is_bare}, {"StepSpec", "concurrency", &spec_concurrency},
-    {"StepSpec", "result", &spec_result}, {"StepSpec", "what", &spec_what}, {"StepSpec", "on_retry", &spec_on_retry},
+    {"StepSpec", "result", &spec_result}, {"StepSpec", "what", &spec_what},
     {"ValueCodec", "scalars", &codec_scalars}, {"Resident", "attempts", &resident_attempts},
     {"Resident", "outcomes", &resident_outcomes}, {"Resident", "is_current", &resident_is_current},
     {"Resident", "following", &resident_following}, {"Resident", "in_flight", &resident_in_flight},
@@ -683,8 +683,8 @@ turns_take_outcomes(PyObject *self, PyObject *const *args, Py_ssize_t count)
         }
         PyObject *number = PyLong_FromLongLong(seq++);
         failed = number == NULL
-                 || (get(get(operation, step_spec), spec_on_retry) != Py_None
-                     && carried_out(PyObject_CallMethodObjArgs(self, name_note_hook, resident, outcome, NULL)) < 0)
+                 || ((PyObject *)Py_TYPE(get(outcome, outcome_body)) != StepDone
+                     && carried_out(PyObject_CallMethodObjArgs(self, name_note_failure, resident, outcome, NULL)) < 0)
                  || take_outcome(resident, run, outcome, number, at, entries) < 0;
         Py_XDECREF(number);
         Py_DECREF(outcome);
@@ -759,7 +759,7 @@ PyInit__engine(void)
     name_note = name("_note");
     name_now = name("now");
     name_deliver = name("deliver");
-    name_note_hook = name("_note_hook");
+    name_note_failure = name("_note_failure");
     name_deliver_result = name("deliver_result");
     name_describe = name("_describe");
     name_frontier = name("frontier");
