@@ -119,7 +119,11 @@ _LATER = {
     "Status": "perdure.store.base",
 }
 
-if not typing.TYPE_CHECKING:  # a checker that saw this would accept every name
+if not typing.TYPE_CHECKING:  # a checker would want a list, and one that saw the function would accept every name
+    # Also what is loaded later: `from perdure import *` asks for each of these.
+    __all__ = sorted(
+        {name for name, value in globals().items() if name[0] != "_" and type(value) is not type(typing)} | set(_LATER)
+    )
 
     def __getattr__(name: str) -> object:
         if name not in _LATER:

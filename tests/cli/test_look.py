@@ -39,6 +39,17 @@ def test_everything_about_a_waiting_run_is_readable_without_its_code(store: Path
         assert part in text
 
 
+def test_the_list_says_what_failed_runs_failed_with(store: Path) -> None:
+    """The type, the first line of the message and the user's line, for people and for programs; others have none."""
+    invoke("start", "cli_versioned", "--id", "good", "--work", "--app", APP, store=store)
+    invoke("start", "cli_fail", "text=no card", "--id", "bad", "--work", "--app", APP, store=store)
+    reasons = {run["id"]: run["reason"] for run in invoke_json("ls", store=store)["runs"]}
+    assert reasons["good"] is None
+    assert reasons["bad"].split(" (")[0].endswith(": no card")
+    assert "(cli_app.py:" in reasons["bad"]
+    assert ": no card (cli_app.py:" in invoke("ls", store=store).stdout
+
+
 def test_the_end_of_a_run_is_readable_with_its_result_or_error(store: Path) -> None:
     """L6"""
     invoke("start", "cli_versioned", "--id", "good", "--work", "--app", APP, store=store)

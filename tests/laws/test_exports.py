@@ -123,3 +123,11 @@ def test_every_exported_name_is_documented() -> None:
         value = getattr(perdure, name)
         documentation = (value if callable(value) else type(value)).__doc__ or ""
         assert documentation.strip(), f"{name} has no docstring"
+
+
+def test_a_star_import_gives_exactly_the_public_names() -> None:
+    """Also those that are loaded when they are first asked for, and no modules."""
+    found: dict[str, object] = {}
+    exec("from perdure import *", found)
+    assert sorted(name for name in found if name != "__builtins__") == sorted(EXPORTED)
+    assert found["Engine"] is perdure.Engine

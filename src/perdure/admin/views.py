@@ -52,7 +52,7 @@ class RunView(msgspec.Struct, frozen=True):
     waiting_count: int
     wake_at: datetime | None
     cancel_requested: bool
-    #: Why it is parked, or why nobody runs it.
+    #: Why it is parked, or why nobody runs it; of a failed run its error, in one line.
     reason: str | None
     #: What the workflow last said with `status(...)`, and its `state`.
     custom_status: Any
@@ -61,7 +61,8 @@ class RunView(msgspec.Struct, frozen=True):
     pruned: int = 0
 
 
-def run_view(row: RunRow) -> RunView:
+def run_view(row: RunRow, reason: str | None = None) -> RunView:
+    """`reason`: what only its journal says about the row."""
     frontier = _frontier(row)
     waits = frontier.operations if frontier is not None else ()
     return RunView(
@@ -89,7 +90,7 @@ def run_view(row: RunRow) -> RunView:
         waiting_count=frontier.count if frontier is not None else 0,
         wake_at=moment(row.wake_at) if row.wake_at is not None else None,
         cancel_requested=row.cancel_requested,
-        reason=row.reason,
+        reason=row.reason or reason,
         custom_status=_value(row.custom_status),
         state=_value(row.state) or {},
     )

@@ -6,10 +6,14 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterable
 from types import ModuleType
 
-from perdure.errors import BadArgument, PerdureError, describe
+from perdure.errors import BadArgument, PerdureError
+
+#: Where frames are that say nothing about why a module cannot be imported.
+_NOT_THE_USERS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, importlib.__file__, "<frozen importlib")
 
 
 def import_apps(targets: Iterable[str]) -> None:
@@ -38,9 +42,18 @@ def _import_named(name: str) -> ModuleType:
                 f"--app {name}: no module of that name in {os.getcwd()} or on the Python path. "
                 "Give a module ('shop.orders') or a file ('orders.py')."
             ) from None
-        raise BadArgument(f"--app {name} could not be imported: {describe(error)}.") from error
+        raise _failed(name, error) from None
     except (Exception, SystemExit) as error:
-        raise BadArgument(f"--app {name} could not be imported: {describe(error)}.") from error
+        raise _failed(name, error) from None
+
+
+def _failed(target: str, error: BaseException) -> BadArgument:
+    """What the user's module raised, the way Python shows it, without the frames of perdure and of the import."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_USERS)
+    ]
+    text = "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)]).rstrip("\n")
+    return BadArgument(f"--app {target} could not be imported:\n{text}\n  Nothing was started.")
 
 
 def _import_file(path: str) -> ModuleType:
@@ -65,5 +78,5 @@ def _import_file(path: str) -> ModuleType:
     except PerdureError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadArgument(f"--app {path} could not be imported: {describe(error)}.") from error
+        raise _failed(path, error) from None
     return module

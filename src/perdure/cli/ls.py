@@ -76,12 +76,10 @@ def _caption(counts: Mapping[Status, int]) -> Text:
 
 
 def why(run: RunView) -> str:
-    """Why a run is not moving, in a few words."""
-    if run.status.terminal:
-        return ""
+    """Why a run is not moving, or what it failed with, in a few words."""
     if run.reason:
         return shortened(plain(run.reason.partition("\n")[0]))
-    if not run.waiting:
+    if run.status.terminal or not run.waiting:
         return ""
     more = f" (+{run.waiting_count - 1} more)" if run.waiting_count > 1 else ""
     # A timeout says less than what it limits.

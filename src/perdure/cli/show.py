@@ -113,7 +113,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         found.append(("state", value_text(view.state)))
     if view.cancel_requested and not view.status.terminal:
         found.append(("cancel", "requested"))
-    if view.reason:
+    if view.reason and not view.status.terminal:  # how it ended is shown in full
         found.append(("reason", lines(view.reason).replace("\n", "\n             ")))
     return found
 

@@ -16,12 +16,14 @@ from perdure.authoring.workflow import Invocation
 from perdure.engine.clock import Timekeeper
 from perdure.engine.frames import run_failed
 from perdure.engine.ids import new_run_id
+from perdure.engine.reporting import error_line
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.turns import started_record
 from perdure.engine.worker import Worker
 from perdure.errors import (
     BadArgument,
+    CorruptRecord,
     EngineNotOpen,
     PerdureError,
     RunCancelled,
@@ -234,7 +236,19 @@ class Client:
         return row
 
     async def view(self, run_id: str) -> RunView:
-        return run_view(await self._row(run_id))
+        return await self._view(await self._row(run_id))
+
+    async def _view(self, row: RunRow) -> RunView:
+        """One more read for a failed run: why it failed is in its last record."""
+        return run_view(row, await self._failure(row) if row.status is Status.FAILED else None)
+
+    async def _failure(self, row: RunRow) -> str | None:
+        rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
+        try:
+            last = from_row(rows[-1]).body if rows else None
+        except CorruptRecord as damage:
+            return damage.message
+        return error_line(last.error) if isinstance(last, journal.Failed) else None
 
     async def list(
         self,
@@ -250,7 +264,7 @@ class Client:
         check_text(workflow, "workflow")
         check_text(id_prefix, "id_prefix")
         where = RunFilter(statuses=statuses, workflow=workflow, id_prefix=id_prefix)
-        return [run_view(row) for row in await self._store.list_runs(where, limit, before)]
+        return [await self._view(row) for row in await self._store.list_runs(where, limit, before)]
 
     async def history(self, run_id: str, generation: int | None) -> Sequence[HistoryEntry]:
         row = await self._row(run_id)
