@@ -25,14 +25,14 @@
     │   ├── ChildCancelled  P-108   a child was cancelled
     │   ├── StepFailed      P-109   a step failed with an error that cannot be rebuilt here
     │   ├── StepTimeout     P-110   an attempt, or all attempts together, took too long (also a TimeoutError)
-    │   └── MatchFailed     P-803   the match function of a receive raised
-    ├── CompositionError            raised by race, join, loop and saga into workflow code
-    │   ├── JoinFailed      P-601   branches of a join failed: a group of their errors
-    │   ├── RaceFailed      P-602   every branch of a race for the first success failed: a group
-    │   ├── BranchCancelled P-603   a branch ended by a CancelledError that nobody asked for
-    │   ├── NoNextState     P-604   the body of a loop returned nothing although the loop has state
-    │   ├── CompensationFailed P-605 compensations of a saga failed: a group; the others were carried out
-    │   └── SagaClosed      P-606   a step was asked of a saga that is being undone, or is over
+    │   ├── MatchFailed     P-803   the match function of a receive raised
+    │   └── CompositionError        raised by race, join, loop and saga into workflow code
+    │       ├── JoinFailed      P-601   branches of a join failed: a group of their errors
+    │       ├── RaceFailed      P-602   every branch of a race for the first success failed: a group
+    │       ├── BranchCancelled P-603   a branch ended by a CancelledError that nobody asked for
+    │       ├── NoNextState     P-604   the body of a loop returned nothing although the loop has state
+    │       ├── CompensationFailed P-605 compensations of a saga failed: a group; the others were carried out
+    │       └── SagaClosed      P-606   a step was asked of a saga that is being undone, or is over
     ├── EncodingError               values and their encoding
     │   ├── NotStorable     P-210   a value that cannot be stored, with the path to it
     │   ├── NotDecodable    P-211   stored bytes that do not fit the type asked for

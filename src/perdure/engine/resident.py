@@ -158,7 +158,7 @@ def as_judged(receive: ReceiveOperation, item: InboxItem) -> bool:
 
 
 class Resident(msgspec.Struct, eq=False):
-    """Changed only by the coordinator, the turn builder and the step runner."""
+    """Changed by the coordinator, the turn builder, the step runner and the worker, on the thread of the host loop."""
 
     key: RunKey
     epoch: int
