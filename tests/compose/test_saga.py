@@ -131,7 +131,7 @@ UNDONE = ["undo the car", "undo hotel", "undo flight"]
     [
         ("well", "fine", DONE),
         ("error", "Refused: no", DONE + UNDONE),
-        ("rollback", "Rollback: changed my mind [P-608]", DONE + UNDONE),
+        ("rollback", "Rollback: changed my mind", DONE + UNDONE),
     ],
 )
 def test_an_error_undoes_in_reverse_and_goes_on(

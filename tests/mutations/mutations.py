@@ -85,6 +85,7 @@ def _replaced(source: str, mutation: Mutation) -> str:
 _MEMORY, _BOOK = "store.memory", "store.memory_events"
 _WORKER, _RECOVERY, _TURNS, _STEPS = "engine.worker", "engine.recovery", "engine.turns", "engine.steps"
 _RESIDENT, _RUN, _PENDING = "engine.resident", "kernel.run", "kernel.pending"
+_SENT_AGAIN = "self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns)"
 
 MUTATIONS = [
     # -- the right to commit ---------------------------------------------------------------------------------------
@@ -131,12 +132,12 @@ MUTATIONS = [
     ),
     Mutation(
         "a-failed-commit-counts", "a commit that raised is taken for done",
-        f"{_WORKER}:Worker._commit_failed", "self._loop.call_later(wait, self._commit_again, moved, turns)",
+        f"{_WORKER}:Worker._commit_failed", _SENT_AGAIN,
         "[self._after_commit(r, t, PLAIN, self.cursor) for r, t in zip(moved, turns) if r.is_current]",
     ),
     Mutation(
         "a-failed-commit-is-forgotten", "a commit that raised is not tried again",
-        f"{_WORKER}:Worker._commit_failed", "self._loop.call_later(wait, self._commit_again, moved, turns)", "pass",
+        f"{_WORKER}:Worker._commit_failed", _SENT_AGAIN, "pass",
     ),
     Mutation(
         "answers-are-mixed-up", "the answers of a batch go to the wrong runs",
