@@ -532,10 +532,11 @@ class MemoryStore:
     # -- a turn ------------------------------------------------------------------------------------------
 
     def _commit(self, turn: Turn) -> CommitResult:
-        _check_storable(*(entry.row.location for entry in turn.entries))
         for entry in turn.entries:
-            if isinstance(effect := entry.effect, (Send, Publish)):
-                _check_storable(effect.item.type, effect.item.dedup)
+            if not entry.row.location.isascii():
+                _check_storable(entry.row.location)
+            if entry.effect is not None and isinstance(entry.effect, (Send, Publish)):
+                _check_storable(entry.effect.item.type, entry.effect.item.dedup)
         run = self._runs.get(turn.key)
         if run is None:
             return refusals.GONE
