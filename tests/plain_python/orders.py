@@ -14,9 +14,14 @@ from typing import Any
 
 from kernel.kernel_kit import Drive
 from perdure import Invocation, sleep, step, workflow
+from perdure.kernel.commands import Complete
 from perdure.kernel.journal import to_row
 from perdure.kernel.operation import StepOperation, TimerOperation
 from perdure.kernel.run import Run
+from plain_python import early
+
+#: Names that were imported before perdure was, as those of a module above it.
+Future, Task = early.Future, early.Task
 
 LINES: list[str] = []
 WIDTH = 12
@@ -239,6 +244,90 @@ async def order_of_all_tasks() -> None:
     await asyncio.wait(tasks)
 
 
+@workflow
+async def order_of_all_tasks_beside_futures() -> None:
+    """Numbers with gaps: where they fall in a set depends on the others in it."""
+    tasks = []
+    for number in range(WIDTH):
+        for _ in range(number * 5):
+            hash(asyncio.get_running_loop().create_future())
+        tasks.append(asyncio.create_task(worker(number), name=f"task {number}"))
+    say([task.get_name() for task in asyncio.all_tasks()])
+    await asyncio.gather(*tasks)
+
+
+async def _settle(futures: list[asyncio.Future[int]]) -> None:
+    for number, future in enumerate(futures):
+        await piece(number)
+        future.set_result(number)
+
+
+@workflow
+async def order_of_futures_made_directly() -> None:
+    futures = [asyncio.Future[int]() if n % 2 else asyncio.Future() for n in range(WIDTH)]
+    named: list[asyncio.Future[int]] = [Future() for _ in range(WIDTH)]
+    setter = asyncio.create_task(_settle(futures + named))
+    done, _ = await asyncio.wait({*futures, *named})
+    say([future.result() for future in done])
+    say([future.result() for future in set(futures) | set(named)])
+    await setter
+
+
+class NamedTask(asyncio.Task[int]):
+    """A library's own kind of task."""
+
+
+class NamedFuture(asyncio.Future[int]):
+    pass
+
+
+@workflow
+async def order_of_tasks_made_directly() -> None:
+    tasks = [kind(worker(n)) for n in range(WIDTH) for kind in (asyncio.Task, Task, NamedTask)]
+    done, _ = await asyncio.wait(set(tasks))
+    say([task.result() for task in done])
+    say([kind.__name__ for task in tasks[:3] for kind in (asyncio.Task, asyncio.Future) if isinstance(task, kind)])
+
+
+@workflow
+async def order_of_futures_of_a_subclass() -> None:
+    futures: list[asyncio.Future[int]] = [NamedFuture() for _ in range(WIDTH)]
+    setter = asyncio.create_task(_settle(futures))
+    done, _ = await asyncio.wait(set(futures))
+    say([future.result() for future in done])
+    await setter
+
+
+@workflow
+async def order_of_futures_of_old_imports() -> None:
+    """A library that had the classes by name before perdure was imported."""
+    futures = [early.make_future() for _ in range(WIDTH)]
+    setter = asyncio.create_task(_settle(futures))
+    pending: Any = futures
+    while pending:
+        done, pending = await asyncio.wait([*pending], return_when=asyncio.FIRST_COMPLETED)
+        say([future.result() for future in done])
+    await setter
+    tasks = [early.make_task(worker(n)) for n in range(WIDTH)]
+    done, _ = await asyncio.wait(tasks)
+    say([task.result() for task in done])
+
+
+@workflow
+async def order_of_a_mixed_wait() -> None:
+    gathers = [asyncio.gather(worker(n), worker(n + 50)) for n in range(3)]
+    shields = [asyncio.shield(worker(n)) for n in range(3)]
+    waiting = {*gathers, *shields, asyncio.ensure_future(worker(7)), asyncio.ensure_future(_Awaitable())}
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        say([future.result() for future in done])
+
+
+class _Awaitable:
+    def __await__(self) -> Any:
+        return worker(8).__await__()
+
+
 WORKFLOWS: dict[str, Callable[[], Invocation[Any]]] = {
     name: value for name, value in list(globals().items()) if name.startswith("order_of_")
 }
@@ -257,12 +346,14 @@ def _answer(drive: Drive, rng: random.Random) -> None:
 
 
 def record(name: str) -> tuple[Drive, list[str]]:
-    """Run one workflow to its end; its journal and its lines."""
+    """Run one workflow to its end; its journal and its lines. Two that fail alike would compare equal, so it must not
+    fail: each of them handles the errors that it makes."""
     LINES.clear()
     rng = random.Random(name)
     drive = Drive(WORKFLOWS[name](), seed=99)
     while drive.run.outcome is None:
         _answer(drive, rng)
+    assert isinstance(drive.run.outcome, Complete), drive.run.outcome
     return drive, list(LINES)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 
 import pytest
 
-from plain_python.orders import WORKFLOWS, record, replay
+from kernel.kernel_kit import Drive
+from perdure import workflow
+from perdure.errors import Forbidden
+from plain_python import early
+from plain_python.orders import WIDTH, WORKFLOWS, record, replay
 from support.processes import Process
 
 
@@ -43,6 +48,7 @@ def test_the_order_does_not_depend_on_addresses() -> None:
     keep: list[object] = []
     try:
         drive, lines = record("order_of_waiting_for_gathers")
+        assert sorted(ast.literal_eval(lines[-1])) == [[100 + 2 * n, 200 + 2 * n] for n in range(WIDTH)]
         for number in range(20):
             # Futures of other sizes of history leave holes; the next ones land in other places.
             junk = [asyncio.gather(loop.create_future(), loop.create_future()) for _ in range(number * 7)]
@@ -52,3 +58,44 @@ def test_the_order_does_not_depend_on_addresses() -> None:
         drive.close()
     finally:
         loop.close()
+
+
+@workflow
+async def waits_for_a_set_of_plain_futures() -> None:
+    await asyncio.wait({early.make_future() for _ in range(3)})
+
+
+def test_an_order_that_cannot_be_kept_is_refused() -> None:
+    """A set that code filled with futures of classes which it had before perdure was imported."""
+    with pytest.raises(Forbidden, match="a set of plain futures"), Drive(waits_for_a_set_of_plain_futures()):
+        pass
+
+
+def test_other_loops_make_what_they_made() -> None:
+    """The stand-ins for `asyncio.Future` and `asyncio.Task` are only seen by runs."""
+
+    class Own(asyncio.Task[int]):
+        pass
+
+    async def one() -> int:
+        return 1
+
+    async def main() -> None:
+        future, task = asyncio.Future[int](), asyncio.Task(one(), name="a name")
+        assert type(future) is asyncio.futures.Future
+        assert type(task) is asyncio.tasks.Task
+        assert task.get_name() == "a name"
+        assert isinstance(task, asyncio.Task)
+        assert isinstance(task, asyncio.Future)
+        assert issubclass(Own, asyncio.Task)
+        assert issubclass(Own, asyncio.Future)
+        assert not isinstance(future, asyncio.Task)
+        own = Own(one())
+        assert isinstance(own, Own)
+        assert not isinstance(task, Own)
+        assert {task, own} <= asyncio.all_tasks()
+        assert hash(future) == object.__hash__(future)
+        done, pending = await asyncio.wait([task, own])
+        assert (type(done), done, pending) == (set, {task, own}, set())
+
+    asyncio.run(main())

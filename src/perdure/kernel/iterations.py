@@ -26,7 +26,7 @@ from perdure.kernel.codec import ValueCodec
 from perdure.kernel.digests import blake
 from perdure.kernel.draws import Draws
 from perdure.kernel.journal import LoopState, Record
-from perdure.kernel.loop import RunFuture, RunTask
+from perdure.kernel.loop import RunFuture, RunTask, path_of
 from perdure.kernel.operation import Branch, ChildOperation, Operation, SendOperation
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ async def _tidy(run: Run, iteration: Iteration) -> None:
             break
         for task in left:
             if not task.cancelling() and task not in iteration.sheltered:  # losers of a race are on their way out
-                reported.append(task.branch.path)
+                reported.append(path_of(task))
                 task.cancel("the iteration ended")
         for task in left:
             await asyncio.wait([task])

@@ -4,10 +4,9 @@ Each run has its own loop. A worker pumps it from a plain callback of the host l
 inside a host task (newer Pythons allow one current task per thread). What it cannot offer deterministically
 (sockets, executors, subprocesses, signals) raises `Forbidden` and names the way out.
 
-Two sources of disorder in asyncio are closed here:
-- tasks and futures live in sets, whose order follows their hash, which is their address. Ours hash to a number that
-  is the same on every replay (offset by the run's seed, so that runs do not collide in asyncio's global registries).
-- `as_completed` builds its tasks from a set of coroutines. See `_as_completed_in_order`.
+asyncio keeps tasks and futures in sets, whose order follows their hash, which is their address. Ours hash to a number
+that is the same on every replay (offset by the run's seed, so that runs do not collide in asyncio's global registries).
+`kernel.ordering` sees to what asyncio makes without asking the loop.
 """
 
 from __future__ import annotations
@@ -97,6 +96,12 @@ class RunTask(asyncio.Task[Any]):
 
     def __hash__(self) -> int:
         return self._number
+
+
+def path_of(task: Any) -> str:
+    """The path of a task of a run, also of one that the loop did not make (`RunLoop.adopt`)."""
+    branch: Branch = task.branch if type(task) is RunTask else task.perdure_branch
+    return branch.path
 
 
 #: What is left of a callback that was cancelled: a call that does nothing.
@@ -320,8 +325,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if self.generators is None:
             self.generators = OpenGenerators()
         task = current_task(self)
-        known = type(task) is RunTask
-        self.generators.begin(self, generator, task.branch if known else self.root, task.context if known else None)
+        self.generators.begin(self, generator, self.branch(), task.context if type(task) is RunTask else None)
 
     def close_generator(self, entry: OpenGenerator, generator: AsyncGenerator, parent: Branch) -> RunTask:
         """Run the `finally` of an async generator that was left in the middle, in a task of its own, as asyncio."""
@@ -349,7 +353,22 @@ class RunLoop(asyncio.AbstractEventLoop):
     def branch(self) -> Branch:
         """The branch of the task that is running now."""
         task = current_task(self)
-        return task.branch if type(task) is RunTask else self.root
+        if type(task) is RunTask:
+            return task.branch
+        return self.root if task is None else self.adopt(task)
+
+    def adopt(self, task: Any) -> Branch:
+        """The branch of a task that was made without asking the loop: of a subclass of `asyncio.Task`, or directly, by
+        code that had the class before perdure was imported. It gets one here, when it first asks for something."""
+        branch: Branch | None = getattr(task, "perdure_branch", None)
+        if branch is None:
+            parent = self.root if current_task(self) is task else self.branch()
+            name = getattr(task.get_coro(), "__name__", None) or type(task).__name__
+            branch = task.perdure_branch = Branch(parent.locate(name), scope=parent.scope)
+            self._tasks.append(task)
+            if parent.scope is not None:
+                parent.scope.add_task(task)
+        return branch
 
     def unfinished_tasks(self) -> list[RunTask]:
         """Tasks still running, in the order of their creation."""
@@ -519,41 +538,3 @@ def make_loop(owner: LoopOwner | None, seed: int, post: Post = UNWATCHED) -> Run
 
 #: Runs between the turns of a batch: a loop of no run.
 between_runs = make_loop(None, 0)
-
-
-# -- gather ------------------------------------------------------------------------------------------------
-
-
-def _hash_of_gathering(future: Any) -> int:
-    # `gather` makes its future from a class of its own, which hashes to its address: `wait({gather(...), ...})` would
-    # go through them in an order that differs from process to process. Numbered on first use; elsewhere as before.
-    loop = future.get_loop()
-    if type(loop) is not RunLoop:
-        return object.__hash__(future)
-    number: int | None = future.__dict__.get("perdure_number")
-    if number is None:
-        number = future.__dict__["perdure_number"] = loop.next_number()
-    return number
-
-
-_gathering_future: Any = getattr(tasks, "_GatheringFuture")  # noqa: B009
-_gathering_future.__hash__ = _hash_of_gathering
-
-# -- as_completed ----------------------------------------------------------------------------------------
-
-_as_completed = tasks.as_completed
-
-
-def _as_completed_in_order(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
-    # The original makes its tasks from `set(fs)`: coroutines hash to their address, so they would start in an
-    # order that differs from process to process (tests/plain_python/test_asyncio_order.py). Making the tasks first,
-    # in the order given, is all it takes; on any other loop nothing changes.
-    if isinstance(_get_running_loop(), RunLoop):
-        fs = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
-    return _as_completed(fs, timeout=timeout)
-
-
-_as_completed_in_order.__doc__ = _as_completed.__doc__
-_as_completed_in_order.__name__ = "as_completed"
-setattr(tasks, "as_completed", _as_completed_in_order)  # noqa: B010
-setattr(asyncio, "as_completed", _as_completed_in_order)  # noqa: B010

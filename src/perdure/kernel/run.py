@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from asyncio import Future
+from asyncio.futures import Future
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 from zlib import crc32
@@ -82,6 +82,7 @@ from perdure.kernel.loop import (
     batch,
     current_task,
     make_loop,
+    path_of,
 )
 from perdure.kernel.operation import (
     Branch,
@@ -520,7 +521,7 @@ class Run(msgspec.Struct, eq=False):
             return _never(StepOperation(spec.name, 0, 0, site, spec, args, data, future=Future(loop=loop)))
         self._operations = number = self._operations + 1
         task = current_task(loop)
-        location = (task.branch if type(task) is RunTask else loop.root).locate(spec.name)
+        location = (task.branch if type(task) is RunTask else loop.branch()).locate(spec.name)
         digest = crc32(location.encode(), _STEP)
         step = StepOperation(
             location, number, loop.now, site, spec, args, data, future=Future(loop=loop), digest=digest
@@ -1024,7 +1025,7 @@ class Run(msgspec.Struct, eq=False):
         """Let go of whatever still runs when the workflow ends: tasks are cancelled in the order of creation,
         steps too, children are asked to cancel. Nothing new is started on the way."""
         left = [task for task in self.loop.unfinished_tasks() if task is not main]
-        abandoned = tuple(task.branch.path for task in left) if cancel_tasks else ()
+        abandoned = tuple(path_of(task) for task in left) if cancel_tasks else ()
         for operation in list(self.pending):
             if isinstance(operation, ChildOperation):
                 self.cancel_child(operation, operation.site)
@@ -1146,7 +1147,7 @@ native.bind_kernel({
     "Branch": Branch, "StepSpec": StepSpec, "StepOperation": StepOperation, "RunStep": RunStep, "Record": Record,
     "StepName": StepName, "Started": journal.Started, "StepDone": StepDone, "Row": journal.Row, "Complete": Complete,
     "Raw": Raw, "WorkflowSpec": WorkflowSpec, "ValueCodec": ValueCodec, "Future": Future, "current_task": current_task,
-    "init_task": asyncio.Task.__init__, "get_running_loop": asyncio._get_running_loop,
+    "init_task": asyncio.tasks.Task.__init__, "get_running_loop": asyncio._get_running_loop,
     "set_running_loop": asyncio._set_running_loop, "UNREAD": UNREAD, "encode_json": msgspec.json.Encoder().encode,
     "TURN_CALLBACKS_MAX": limits.TURN_CALLBACKS_MAX, "step_digest": _STEP,
     "RECORDED_ARGUMENTS_BYTES_MAX": limits.RECORDED_ARGUMENTS_BYTES_MAX,

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from perdure.errors import Forbidden
 from perdure.kernel.codec import codec_for
 from perdure.kernel.draws import Draws
+from perdure.kernel.ordering import STAND_INS
 from perdure.kernel.run import Run
 from perdure.kernel.verbs import running_run
 
@@ -272,6 +273,7 @@ _replacements: dict[int, Any] = {
     id(os_module): ModuleShim(os_module, _os),
     id(datetime_module.datetime): DatetimeShim,
     id(datetime_module.date): DateShim,
+    **STAND_INS,
 }
 # The originals are kept alive beside their ids: `random.random` is a bound method that only the module holds.
 _originals: list[Any] = []

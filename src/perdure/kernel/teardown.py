@@ -6,6 +6,7 @@ one of them would run for real.
 
 from __future__ import annotations
 
+import contextvars
 import sys
 from asyncio import tasks
 from types import AsyncGeneratorType, CoroutineType
@@ -45,7 +46,8 @@ def _close(loop: RunLoop, task: RunTask) -> None:
         tasks._enter_task(loop, task)  # a finally block may ask for the current task (TaskGroup, timeout)
         try:
             # In its own context: a finally block may reset a context variable, and tokens are of one context only.
-            task.context.run(coroutine.close)
+            context = task.context if type(task) is RunTask else contextvars.copy_context()
+            context.run(coroutine.close)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # whatever a finally block raised: nobody is left to hear it

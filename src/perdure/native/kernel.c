@@ -34,7 +34,7 @@ static PyObject *zero, *one, *compact_first, *no_arguments;
 
 static PyObject *kind_step_done;
 static PyObject *name_drain, *name_set_result, *name_done, *name_note, *name_decode, *name_see_what_ended, *name_start;
-static PyObject *name_main, *name_result, *name_cancelled;
+static PyObject *name_main, *name_branch, *name_result, *name_cancelled;
 static PyObject *name_check_arguments, *name_call_exception_handler, *name_exception, *name_prepare;
 static PyObject *name_just_run, *name_kind, *name_qualname, *name_name;
 static PyObject *named_loop, *named_future_and_digest, *named_loop_name_context;
@@ -393,7 +393,17 @@ current_branch(PyObject *loop)
     if (task == NULL) {
         return NULL;
     }
-    PyObject *branch = (PyObject *)Py_TYPE(task) == Task ? get(task, task_branch) : get(loop, loop_root);
+    PyObject *branch;
+    if ((PyObject *)Py_TYPE(task) == Task) {
+        branch = get(task, task_branch);
+    }
+    else if (task == Py_None) {
+        branch = get(loop, loop_root);
+    }
+    else {
+        branch = PyObject_CallMethodNoArgs(loop, name_branch);
+        Py_XDECREF(branch); /* the task has it */
+    }
     Py_DECREF(task); /* whoever runs has it */
     return branch;
 }
@@ -1102,6 +1112,7 @@ PyInit__kernel(void)
     name_see_what_ended = name("_see_what_ended");
     name_start = name("_start");
     name_main = name("main");
+    name_branch = name("branch");
     name_result = name("result");
     name_cancelled = name("cancelled");
     name_qualname = name("__qualname__");
