@@ -24,6 +24,7 @@ import msgspec
 from perdure import Engine, step, workflow
 from perdure.kernel.journal import Row
 from perdure.store.base import (
+    Acquittal,
     CommitResult,
     Creation,
     Entry,
@@ -171,9 +172,18 @@ class LogStore:
         return frozenset(dead)
 
     async def claim(
-        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+        self,
+        worker_id: str,
+        at: int,
+        limit: int,
+        suspects_max: int = 1,
+        unknown: Sequence[tuple[str, str]] = (),
+        trusted: int = 0,
     ) -> Any:
-        return await self._change("claim", worker_id, at, limit, suspects_max, unknown)
+        return await self._change("claim", worker_id, at, limit, suspects_max, unknown, trusted)
+
+    async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
+        await self._change("acquit", worker_id, acquittals)
 
     async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
         return await self._change("commit", turns)  # type: ignore[no-any-return]
@@ -256,7 +266,15 @@ DECODE: dict[str, Callable[..., tuple[Any, ...]]] = {
     "append": lambda run_id, item, most: (run_id, msgspec.convert(item, NewItem), most),
     "request_cancel": lambda run_id, item: (run_id, msgspec.convert(item, NewItem)),
     "register_worker": lambda worker: (msgspec.convert(worker, WorkerInfo),),
-    "claim": lambda worker, at, limit, suspects, unknown: (worker, at, limit, suspects, [tuple(u) for u in unknown]),
+    "claim": lambda worker, at, limit, suspects, unknown, trusted: (
+        worker,
+        at,
+        limit,
+        suspects,
+        [tuple(one) for one in unknown],
+        trusted,
+    ),
+    "acquit": lambda worker, acquittals: (worker, [msgspec.convert(one, Acquittal) for one in acquittals]),
     "commit": lambda turns: ([_turn(turn) for turn in turns],),
     "release": lambda worker, releases: (worker, [msgspec.convert(one, Release) for one in releases]),
     "publish": lambda item, most: (msgspec.convert(item, NewItem), most),

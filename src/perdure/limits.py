@@ -139,8 +139,9 @@ SHUTDOWN_GRACE_SECONDS_DEFAULT: Final = 10.0
 POLL_SECONDS_DEFAULT: Final = 0.05
 #: The standing sweep: dead workers, due runs nobody hinted at.
 SWEEP_SECONDS_DEFAULT: Final = 1.0
-#: A run whose last worker died without any progress is a suspect: each worker takes one at a time, so that a run which
-#: kills its worker does not take the blame of its neighbours with it. One that goes on for this long is let be.
+#: Runs whose workers died several times in a row without any progress are suspects: each worker takes them in groups,
+#: so that one which kills its worker does not take the blame of its neighbours with it. One that goes on for this long
+#: is let be (see `engine.probation`).
 SUSPECT_SECONDS: Final = 5.0
 #: Runs claimed by one sweep.
 CLAIM_BATCH_MAX: Final = 200

@@ -411,6 +411,44 @@ def test_pending_and_due(lives: Lives) -> None:
     run_async(main())
 
 
+def test_suspected_and_on_probation(lives: Lives) -> None:
+    """Its workers died again and again: it waits for its turn to be tried, or is being tried; with the number."""
+
+    async def main() -> None:
+        async with lives.engine(worker=False) as client:
+            await client.start(in_a_step(), id="run")
+            for deaths in range(1, 4):
+                async with lives.engine(sweep_interval=0.01) as engine:
+
+                    async def runs(engine: Engine = engine) -> bool:
+                        return (await engine.why("run")).kind == "step-running"
+
+                    await until(runs)
+                    notes = (await engine.why("run")).also
+                    probation = f"it is on probation: its workers died {deaths - 1} times in a row before"
+                    assert any(note.startswith(probation) for note in notes) is (deaths > 2)
+                    await lives.crash(engine)
+            async with lives.engine() as engine:
+                assert engine._sweeper is not None
+                engine._sweeper.cancel()
+                await engine._store.reap(engine._worker.id, 0)  # type: ignore[union-attr]
+                reason = await client.why("run")
+        assert reason.kind == "suspect"
+        assert reason.text.startswith("its workers died 3 times in a row without its making progress")
+
+    run_async(main())
+
+
+@step
+async def without_end() -> None:
+    await asyncio.Event().wait()
+
+
+@workflow
+async def in_a_step() -> None:
+    await without_end()
+
+
 def test_evicted(lives: Lives) -> None:
     """Situation 11: not in anybody's memory until its deadline, or until something arrives."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perdure import Engine, RunParked, RunView, current_step, sleep, step, workflow
+from perdure import Engine, RunParked, RunView, current_step, event, receive, sleep, step, workflow
 from perdure.store.base import Status
 from steps.crash_children import beside_poison, poisonous
 from support.effects import Effects
@@ -136,3 +138,44 @@ def test_waiting_run_is_never_poisoned_by_the_deaths_of_its_workers(lives: Lives
             return str(await engine.result("run", timeout=10))
 
     assert run_async(main()) == "awake"
+
+
+@event
+@dataclass
+class Wanted:
+    number: int
+
+
+@event
+@dataclass
+class Other:
+    number: int
+
+
+@workflow
+async def waits_for_one_of_them() -> int:
+    return (await receive(Wanted, match=lambda found: found.number > 1)).number
+
+
+@pytest.mark.parametrize("unread", [Other(1), Wanted(1)], ids=["not asked for", "refused by its match"])
+def test_waiting_run_with_an_unread_event_is_never_poisoned(lives: Lives, unread: Any) -> None:
+    """It is loaded after each death, because there is something to read; that it then rests is not held against it."""
+
+    async def main() -> int:
+        async with lives.engine(worker=False) as client:
+            await client.start(waits_for_one_of_them(), id="run")
+            await client.send("run", unread)
+        for _ in range(6):
+            async with lives.engine(recoveries_max=2, sweep_interval=0.01) as engine:
+
+                async def rests(engine: Engine = engine) -> bool:
+                    row = await engine._store.get("run")
+                    return row is not None and row.owner is not None and row.recoveries == 0
+
+                await until(rests)
+                await lives.crash(engine)
+        async with lives.engine(recoveries_max=2) as engine:
+            await engine.send("run", Wanted(7))
+            return int(await engine.result("run", timeout=10))
+
+    assert run_async(main()) == 7

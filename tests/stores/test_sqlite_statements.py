@@ -16,6 +16,7 @@ from perdure.store.sqlite.session import Session
 FOLDER = Path(queries.__file__).parent
 EXPECTED = {
     "claim_runs": "runs_due",
+    "claim_once_orphaned": "runs_suspect",
     "claim_suspects": "runs_suspect",
     "release_runs": "SEARCH runs USING INTEGER PRIMARY KEY",
     "let_go": "SEARCH runs USING INTEGER PRIMARY KEY",

@@ -136,6 +136,12 @@ class _Looking:
         if row.owner is not None:
             text = "the worker that ran it died; another one takes it over at its next sweep."
             return Reason(row.id, "worker-died", text, worker=row.owner)
+        if row.recoveries > 1:
+            text = (
+                f"its workers died {row.recoveries} times in a row without its making progress, so it may be what "
+                "kills them. It is tried again on probation, with few others or alone, after those that come before it."
+            )
+            return Reason(row.id, "suspect", text, since=since)
         text = f"it has been due since {_text(since)}, and waits for one of {len(workers)} workers to take it."
         return Reason(row.id, "due", text, since=since)
 
@@ -248,6 +254,10 @@ class _Looking:
         if row.owner is None and row.status is Status.WAITING:
             until = f"until {_clock(row.wake_at)}, or " if row.wake_at is not None else "until "
             notes.append(f"no worker has it in memory {until}something arrives for it")
+        if row.owner is not None and row.recoveries > 2:
+            notes.append(
+                f"it is on probation: its workers died {row.recoveries - 1} times in a row before, without progress"
+            )
         if not self._workers:
             notes.append("no worker is alive")
         return tuple(notes)

@@ -157,16 +157,21 @@ class Recovery:
         that it is in memory when its time comes."""
         coordinator = self._worker.coordinator
         while (room := coordinator.room) > 0:
-            if not await self._claim_due(self._clock.now(), room, self._worker.suspects_max):
+            if not await self._claim_due(self._clock.now(), room, self._worker.probation.wanted):
                 break
+        self._worker.probation.close_group()
         while (room := coordinator.room_before(horizon := self._worker.horizon(self._clock.now()))) > 0:
             if not await self._claim_due(horizon, room, 0):
                 break
 
     async def _claim_due(self, at: int, room: int, suspects_max: int) -> bool:
         unknown = self._worker.unknown_workflows()
-        rows = await self._store.claim(self._worker.id, at, min(room, limits.CLAIM_BATCH_MAX), suspects_max, unknown)
+        worker, probation = self._worker.id, self._worker.probation
+        limit = min(room, limits.CLAIM_BATCH_MAX)
+        rows = await self._store.claim(worker, at, limit, min(suspects_max, limit), unknown, probation.trusted)
         if rows:
+            if any(map(probation.is_suspect, rows)) and (survivors := probation.take_survivors()):
+                await self._store.acquit(worker, survivors)  # before the next ones may kill this worker
             await self._load_claimed(rows)
         return bool(rows)
 

@@ -199,6 +199,8 @@ class Resident(msgspec.Struct, eq=False):
     saved_digest: int = -1
     saved_wake: int | None = None
     saved_run_status: Status | None = None
+    #: Where the journal ended when the run was claimed, until it is known that it only waits; 0: begun here.
+    claimed_seq: int = 0
 
     def __repr__(self) -> str:
         return f"<resident {self.id!r}>"  # what it holds is the user's, and logs show this

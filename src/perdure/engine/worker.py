@@ -31,6 +31,7 @@ from perdure.engine.errands import Errands
 from perdure.engine.host import has_other_work, outside
 from perdure.engine.linting import Linter
 from perdure.engine.outages import Outages
+from perdure.engine.probation import Probation
 from perdure.engine.reporting import log_end, log_failed_attempts, log_parked
 from perdure.engine.resident import Inbox, Resident, as_judged
 from perdure.engine.settings import Settings
@@ -56,6 +57,7 @@ from perdure.kernel.run import Run
 from perdure.store.base import (
     CLAIMABLE,
     PLAIN,
+    Acquittal,
     CommitResult,
     Committed,
     Created,
@@ -148,9 +150,10 @@ class Worker:
         self._releasing: dict[RunKey, int] = {}
         self._outages = Outages(logger)
         self._unknown: set[tuple[str, str]] = set()
-        #: The run whose last worker died without progress and that has not made any yet, or 0.
-        self.suspect: RunKey = 0
-        self._suspect_until = 0.0
+        #: Runs that may have killed their workers.
+        self.probation = Probation(settings.recoveries_max, self._loop.time)
+        #: Runs that were claimed and turned out to have nothing to do.
+        self._acquittals: list[Acquittal] = []
         self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
         self._steps = StepRunner(
@@ -376,9 +379,9 @@ class Worker:
         if frontier is not None:
             resident.saved_count, resident.saved_digest = frontier.count, frontier.digest
         self.coordinator.register(resident)
-        if row.recoveries > 1:
-            self.suspect = row.key
-            self._suspect_until = self._loop.time() + limits.SUSPECT_SECONDS
+        resident.claimed_seq = row.next_seq
+        if self.probation.is_suspect(row):
+            self.probation.begin(row)
         self.coordinator.mark_ready(resident)
 
     def expects(self, run_id: str) -> bool:
@@ -390,15 +393,22 @@ class Worker:
         effects = (entry.effect for turn in turns for entry in turn.entries)
         return any(isinstance(effect, Spawn) and effect.new.id == run_id for effect in effects)
 
-    @property
-    def suspects_max(self) -> int:
-        """How many suspects may be claimed now: one, when the last one has made progress or had time enough."""
-        return 0 if self.suspect and self._loop.time() < self._suspect_until else 1
-
     def _cleared(self, resident: Resident) -> None:
-        if self.suspect == resident.key:
-            self.suspect = 0
+        if self.probation.clear(resident.key):
             self.errands.claim()
+
+    def _rests(self, resident: Resident) -> None:
+        """A run waits, and has not moved since it was claimed: if this worker dies, another one is to blame."""
+        resident.claimed_seq = 0
+        self._cleared(resident)
+        self._acquittals.append(Acquittal(resident.key, resident.epoch, 0))
+        if len(self._acquittals) == 1:
+            self._spawn_task(self._acquit_all())
+
+    async def _acquit_all(self) -> None:
+        await asyncio.sleep(0)  # those of the same moment go together
+        acquittals, self._acquittals = self._acquittals, []
+        await self._outages.persist(lambda: self._store.acquit(self.id, acquittals))
 
     def _release_unknown(self, loaded: Loaded) -> None:
         row = loaded.run
@@ -550,7 +560,9 @@ class Worker:
         self._outages.over()
         results = done.result()
         left: Iterable[tuple[Resident, Turn, CommitResult]] = (
-            zip(moved, turns, results, strict=True) if self.suspect else self._steps.start_all(moved, turns, results)
+            zip(moved, turns, results, strict=True)
+            if self.probation.members
+            else self._steps.start_all(moved, turns, results)
         )
         for resident, turn, result in left:
             if not resident.is_current:
@@ -607,7 +619,7 @@ class Worker:
 
     def _after_commit(self, resident: Resident, turn: Turn, committed: Committed, cursor: int) -> None:
         resident.in_flight = None
-        if self.suspect:
+        if self.probation.members and turn.entries:
             self._cleared(resident)
         resident.next_seq = turn.expected_seq + len(turn.entries)
         before = turn.expected_seq - resident.pruned
@@ -702,8 +714,8 @@ class Worker:
             self.coordinator.mark_ready(resident)
             return
         self._deadlines.set(resident.key, deadline)
-        if self.suspect and not resident.attempts:
-            self._cleared(resident)
+        if resident.claimed_seq == resident.next_seq and not resident.attempts and self._is_far(deadline, now):
+            self._rests(resident)
         self.coordinator.mark_waiting(resident)
         for evicted in self.coordinator.evict(self.horizon(now)):
             self._evict(evicted)
@@ -711,6 +723,10 @@ class Worker:
     def horizon(self, now: int) -> int:
         """Whatever is due before this is better kept in memory: the next sweep might come too late to load it."""
         return now + round(self._settings.sweep_interval * _HORIZON_SWEEPS * 1_000_000)
+
+    def _is_far(self, deadline: int | None, now: int) -> bool:
+        """Whether a run will wait for some time. One that moves before long shows more than one that rests."""
+        return deadline is None or deadline > self.horizon(now)
 
     def _deadline_reached(self, key: RunKey) -> None:
         resident = self.coordinator.find(key)
@@ -745,7 +761,7 @@ class Worker:
     def _drop(self, resident: Resident, last: Record | None = None) -> None:
         """Out of memory, for whatever reason; whoever waits for it here is told, with its last record if it ended."""
         self.coordinator.forget(resident)
-        if self.suspect:
+        if self.probation.members:
             self._cleared(resident)
         self._deadlines.set(resident.key, None)
         if resident.attempts:

@@ -455,6 +455,14 @@ class Release(Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
+class Acquittal(Struct, frozen=True, gc=False):
+    """A run did not kill its worker: no more than so many of its claims count as deaths from now on."""
+
+    key: RunKey
+    epoch: int
+    recoveries: int
+
+
 class News(Struct, frozen=True, gc=False):
     """What happened to a worker's runs since `cursor`."""
 
@@ -609,14 +617,25 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+        self,
+        worker_id: str,
+        at: int,
+        limit: int,
+        suspects_max: int = 1,
+        unknown: Sequence[tuple[str, str]] = (),
+        trusted: int = 0,
     ) -> Sequence[RunRow]:
         """Take up to `limit` claimable runs that are due, oldest first: owner set, epoch + 1, recoveries + 1.
 
         A run of one of the statuses in `CLAIMABLE` is due if nobody owns it and its `ready_at` has come. Suspects,
-        whose last claim ended in the death of the worker (recoveries > 0), do not count among them: of those up to
-        `suspects_max` are taken besides. Runs of a workflow and version in `unknown` are left for other workers.
+        of which more claims than `trusted` (0 or 1) in a row ended in the death of the worker (recoveries), do not
+        count among them: of those up to `suspects_max` are taken besides, the ones with the most first. Runs of a
+        workflow and version in `unknown` are left for other workers.
         """
+        ...
+
+    async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
+        """Lower the recoveries of runs that the worker owns under these epochs; others are left alone."""
         ...
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:

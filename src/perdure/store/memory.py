@@ -23,6 +23,7 @@ from perdure.limits import AT_ONCE, NEVER
 from perdure.store import items, refusals
 from perdure.store.base import (
     CLAIMABLE,
+    Acquittal,
     Appended,
     CommitResult,
     Committed,
@@ -400,15 +401,22 @@ class MemoryStore:
         return self._free(dead | (owners - self._workers.keys() - {worker_id}))
 
     async def claim(
-        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+        self,
+        worker_id: str,
+        at: int,
+        limit: int,
+        suspects_max: int = 1,
+        unknown: Sequence[tuple[str, str]] = (),
+        trusted: int = 0,
     ) -> Sequence[RunRow]:
         due = [
             run
             for run in self._unowned.values()
             if run.ready_at <= at and (not unknown or (run.workflow, run.version) not in unknown)
         ]
-        chosen = _first(limit, (run for run in due if not run.recoveries))
-        chosen += _first(suspects_max, (run for run in due if run.recoveries))
+        chosen = _first(limit, (run for run in due if run.recoveries <= trusted))
+        suspects = (run for run in due if run.recoveries > trusted)
+        chosen += heapq.nsmallest(suspects_max, suspects, key=lambda run: (-run.recoveries, run.ready_at, run.key))
         for run in chosen:
             del self._unowned[run.key]
             run.owner = worker_id
@@ -417,6 +425,12 @@ class MemoryStore:
             if run.status is Status.PENDING:
                 run.status = Status.RUNNING
         return [run.row() for run in chosen]
+
+    async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
+        for each in acquittals:
+            run = self._runs.get(each.key)
+            if run is not None and run.owner == worker_id and run.epoch == each.epoch:
+                run.recoveries = min(run.recoveries, each.recoveries)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""

@@ -98,10 +98,10 @@ async def _wait(awaitable: Awaitable[T]) -> T:
 CALLS = frozenset(
     {
         "create", "create_all", "append", "request_cancel", "terminate", "resume", "register_worker",
-        "unregister_worker", "renew", "reap", "claim", "held", "load", "commit", "release", "park", "news", "get",
-        "list_runs", "count_runs", "journal", "inbox", "workers", "pause", "unpause", "reopen", "restore", "delete",
-        "dead_workers", "publish", "spread", "reply", "replay_letter", "remove_letters", "tidy_events", "publications",
-        "letters", "expired_events",
+        "unregister_worker", "renew", "reap", "claim", "acquit", "held", "load", "commit", "release", "park", "news",
+        "get", "list_runs", "count_runs", "journal", "inbox", "workers", "pause", "unpause", "reopen", "restore",
+        "delete", "dead_workers", "publish", "spread", "reply", "replay_letter", "remove_letters", "tidy_events",
+        "publications", "letters", "expired_events",
     }
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from perdure.store import items, refusals
 from perdure.store.base import (
     PLAIN,
     TERMINAL,
+    Acquittal,
     Appended,
     CommitResult,
     Committed,
@@ -148,14 +149,26 @@ def remove_workers(session: Session, worker_ids: Iterable[str], died: bool) -> i
 
 
 def claim(
-    session: Session, worker_id: str, at: int, limit: int, suspects_max: int, unknown: Sequence[tuple[str, str]]
+    session: Session,
+    worker_id: str,
+    at: int,
+    limit: int,
+    suspects_max: int,
+    unknown: Sequence[tuple[str, str]],
+    trusted: int = 0,
 ) -> Sequence[RunRow]:
     names = msgspec.json.encode([f"{workflow}\n{version}" for workflow, version in unknown]).decode()
     claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, names))
+    if trusted and len(claimed) < limit:
+        claimed += session.rows(SQL["claim_once_orphaned"], (worker_id, at, limit - len(claimed), names))
     if suspects_max:
-        claimed += session.rows(SQL["claim_suspects"], (worker_id, at, suspects_max, names))
+        claimed += session.rows(SQL["claim_suspects"], (worker_id, at, suspects_max, names, trusted))
     claimed.sort(key=lambda values: (values[READY_AT], values[0]))  # RETURNING promises no order
     return [run_row(values) for values in claimed]
+
+
+def acquit(session: Session, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
+    session.executemany(SQL["acquit_run"], [(one.recoveries, one.key, one.epoch, worker_id) for one in acquittals])
 
 
 def release(session: Session, worker_id: str, releases: Sequence[Release]) -> None:

@@ -515,17 +515,33 @@ WHERE key IN (
 )
 RETURNING *;
 
--- name: claim_suspects
--- The same for runs whose worker died with them.
+-- name: claim_once_orphaned
+-- The same for runs whose worker died with them once.
 UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
     status = iif(status = 'pending', 'running', status)
 WHERE key IN (
     SELECT key FROM runs
-    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND ready_at <= ?2
-        AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
+    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND recoveries = 1
+        AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
     ORDER BY ready_at, key LIMIT ?3
 )
 RETURNING *;
+
+-- name: claim_suspects
+-- The same for runs whose workers died with them more than ?5 times, the worst first.
+UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
+    status = iif(status = 'pending', 'running', status)
+WHERE key IN (
+    SELECT key FROM runs
+    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND recoveries > ?5
+        AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
+    ORDER BY recoveries DESC, ready_at, key LIMIT ?3
+)
+RETURNING *;
+
+-- name: acquit_run
+-- A run did not kill its worker: claims of it that count as deaths, from now on.
+UPDATE runs SET recoveries = min(recoveries, ?) WHERE key = ? AND epoch = ? AND +owner = ?;
 
 -- name: is_anything_due
 -- Whether a claim could find something.

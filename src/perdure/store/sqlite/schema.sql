@@ -67,11 +67,11 @@ CREATE TABLE runs (
     watched           INTEGER NOT NULL DEFAULT 0          -- whether somebody is to be told of its end (`watches`)
 ) STRICT;
 
--- Exactly what claims look for, oldest first: runs that are due, and those whose worker died with them, of which only a
--- few are tried at a time.
+-- Exactly what claims look for: runs that are due, oldest first, and those whose worker died with them, the worst first:
+-- of these only a few are tried at a time.
 CREATE INDEX runs_due ON runs (ready_at)
     WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0;
-CREATE INDEX runs_suspect ON runs (ready_at)
+CREATE INDEX runs_suspect ON runs (recoveries DESC, ready_at)
     WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0;
 -- What a worker holds: for reaping and for leaving in order.
 CREATE INDEX runs_owned ON runs (owner) WHERE owner IS NOT NULL;

@@ -22,6 +22,7 @@ import apsw
 from perdure.errors import BadArgument, EngineNotOpen, StoreUnusable
 from perdure.kernel.journal import Row
 from perdure.store.base import (
+    Acquittal,
     Appended,
     CommitResult,
     Created,
@@ -306,12 +307,21 @@ class SQLiteStore:
         return gone, locks
 
     async def claim(
-        self, worker_id: str, at: int, limit: int, suspects_max: int = 1, unknown: Sequence[tuple[str, str]] = ()
+        self,
+        worker_id: str,
+        at: int,
+        limit: int,
+        suspects_max: int = 1,
+        unknown: Sequence[tuple[str, str]] = (),
+        trusted: int = 0,
     ) -> Sequence[RunRow]:
         # A look first: most sweeps find nothing, and a write would get in the way of others.
         if not await self._read(reads.is_anything_due, at):
             return []
-        return await self._write(changes.claim, worker_id, at, limit, suspects_max, unknown)
+        return await self._write(changes.claim, worker_id, at, limit, suspects_max, unknown, trusted)
+
+    async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
+        await self._write(changes.acquit, worker_id, acquittals)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.store.base import Rejected, Release, Status, Store
+from perdure.store.base import Acquittal, Rejected, Release, Status, Store
 from perdure.testing.store.kit import World, accept, create, event, row_of, step_row, turn, worker
 
 
@@ -93,6 +93,68 @@ def check_a_late_turn_is_accepted_only_if_nobody_took_over(world: World) -> None
         (late,) = await store.commit([turn(key, 3, step_row(3))])
         assert isinstance(late, Rejected)
         assert "epoch" in late.reason
+
+    world.run(check)
+
+
+async def _die_with(world: World, store: Store, deaths: int, *ids: str) -> Store:
+    """Claim these runs and die, several times over. Returns the connection of a worker that has found the last one."""
+    for number in range(deaths):
+        await store.register_worker(worker(f"dying-{number}"))
+        claimed = await store.claim(f"dying-{number}", 50, 99, 99)
+        assert {row.id for row in claimed} == set(ids)
+        await world.die(store, f"dying-{number}")
+        store = await world.connect()
+        await store.reap("w2", 50)
+    return store
+
+
+def check_suspects_come_apart_from_the_others_and_the_worst_first(world: World) -> None:
+    """CONFORMANCE W4: after more deaths than are trusted; as many as are wanted, besides all the others."""
+
+    async def check(store: Store) -> None:
+        await create(store, "twice", owner=None)
+        store = await _die_with(world, store, 1, "twice")
+        await create(store, "once", owner=None)
+        store = await _die_with(world, store, 1, "twice", "once")
+        await create(store, "never", owner=None)
+        assert [row.id for row in await store.claim("w2", 60, 9, 0, (), 0)] == ["never"]
+        assert [row.id for row in await store.claim("w2", 60, 9, 0, (), 1)] == ["once"]
+        assert await store.claim("w2", 60, 9, 0, (), 1) == []
+        (row,) = await store.claim("w2", 60, 9, 1, (), 1)
+        assert (row.id, row.recoveries) == ("twice", 3)
+
+    world.run(check)
+
+
+def check_the_worst_suspects_are_claimed_first(world: World) -> None:
+    """Whatever was due before them."""
+
+    async def check(store: Store) -> None:
+        await create(store, "b", owner=None)
+        store = await _die_with(world, store, 1, "b")
+        await create(store, "a", owner=None)
+        store = await _die_with(world, store, 1, "a", "b")
+        assert [row.id for row in await store.claim("w2", 60, 9, 1)] == ["b"]
+        assert [row.id for row in await store.claim("w2", 60, 9, 1)] == ["a"]
+
+    world.run(check)
+
+
+def check_an_acquittal_lowers_the_count_of_its_own_claim_only(world: World) -> None:
+    """Never raises it, and leaves a run alone that somebody else has claimed since."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a", owner=None)
+        store = await _die_with(world, store, 2, "a")
+        (row,) = await store.claim("w2", 60, 9)
+        assert (row.epoch, row.recoveries) == (3, 3)
+        for worker_id, epoch in (("w2", 2), ("other", 3)):
+            await store.acquit(worker_id, [Acquittal(key, epoch, 0)])
+            assert (await row_of(store, "a")).recoveries == 3
+        for recoveries, left in ((2, 2), (5, 2), (0, 0)):
+            await store.acquit("w2", [Acquittal(key, 3, recoveries)])
+            assert (await row_of(store, "a")).recoveries == left
 
     world.run(check)
 

@@ -15,6 +15,7 @@ import pytest
 
 from perdure.errors import LetterNotFound, StoreUnavailable
 from perdure.store.base import (
+    Acquittal,
     Committed,
     Created,
     DeadItem,
@@ -242,6 +243,7 @@ CALLS = [
         "release",
         lambda store, scene: store.release("w1", [Release(key=scene.a, epoch=1, seen_item=0, ready_at=90)]),
     ),
+    CallCase("acquit", "acquit", lambda store, scene: store.acquit("w1", [Acquittal(scene.a, 1, 0)])),
     CallCase("park", "park", lambda store, scene: store.park(scene.a, 1, "diverged", 70), bool),
     CallCase("news", "news", lambda store, _: store.news("w1", 1), lambda news: (news.cursor, list(news.items))),
     CallCase("get", "get", lambda store, _: store.get("a"), lambda row: row),
