@@ -1,4 +1,7 @@
-"""`make sim SEEDS=1000`, `make sim SEEDS=5000-6000`, `make sim SEED=58`, `make sim SEED=58 PLAN="after:11:0:0"`."""
+"""`make sim SEEDS=1000`, `make sim SEEDS=5000-6000`, `make sim SEED=58`, `make sim SEED=58 PLAN="after:11:0:0"`.
+
+`MORE=hosts,odd` adds faults that are not in the usual worlds, `MORE=all` every kind of them.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,23 @@ import sys
 import time
 from collections import Counter
 
-from sim.plan import parse
+from sim.plan import Setting, parse, setting_of
 from sim.seeds import explain, run_seeds
 from sim.world import simulate
 
 
 def main(arguments: list[str]) -> int:
     options = dict(argument.split("=", 1) for argument in arguments)
+    setting = setting_of(options.get("more", ""), options.get("store", ""))
     if options.get("seed"):
         plan = options.get("plan", "")
-        return _one(int(options["seed"]), plan)
+        return _one(int(options["seed"]), plan, setting)
     first, _, last = (options.get("seeds") or "1000").rpartition("-")
-    return _many(int(first or 0), int(last))
+    return _many(int(first or 0), int(last), setting)
 
 
-def _one(seed: int, plan: str) -> int:
-    report = simulate(seed, parse("" if plan == "none" else plan) if plan else None)
+def _one(seed: int, plan: str, setting: Setting) -> int:
+    report = simulate(seed, parse("" if plan == "none" else plan) if plan else None, setting)
     if report.problem:
         print(explain(report))
         return 1
@@ -30,11 +34,11 @@ def _one(seed: int, plan: str) -> int:
     return 0
 
 
-def _many(first: int, last: int) -> int:
+def _many(first: int, last: int, setting: Setting) -> int:
     begun = said = time.monotonic()
     failed, seeds, records = 0, 0, 0
     happened: Counter[str] = Counter()
-    for report in run_seeds(range(first, last)):
+    for report in run_seeds(range(first, last), setting=setting):
         seeds, records = seeds + 1, records + report.records
         happened += report.happened
         if report.problem:

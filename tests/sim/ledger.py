@@ -13,6 +13,7 @@ store must behave like; it knows nothing of how the engine works.
     I8  nothing begins before what asked for it is durable, nor after its outcome is
     I9  an accepted event is received, still unread, or a dead letter: exactly one of them
     I10 a child exists for every record that says so, and its parent hears once
+    I11 no attempt fails because a host cancels its tasks: no step here cancels anything itself
 """
 
 from __future__ import annotations
@@ -160,6 +161,10 @@ class Ledger:
                 require(
                     (*where, body.attempt) in self._begun,
                     f"I7: run {run.id} recorded attempt {body.attempt} of {row.location}, which never began",
+                )
+                require(
+                    isinstance(body, journal.StepDone) or not body.error.type.endswith("CancelledError"),
+                    f"I11: run {run.id} recorded a cancellation as the failure of {row.location}",
                 )
             case journal.EventReceived():
                 self._take(run, seen, body.event_id)

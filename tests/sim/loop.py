@@ -39,7 +39,7 @@ class _Future(asyncio.Future[Any]):
 
 
 class _Task(asyncio.Task[Any]):
-    __slots__ = ("number",)
+    __slots__ = ("life", "number")
 
     def __hash__(self) -> int:
         return self.number
@@ -73,7 +73,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._now = 0.0
         self._numbers = 0
         self.paused: set[int] = set()
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: list[_Task] = []
         self.set_task_factory(self._make_task)
 
     # -- lives ---------------------------------------------------------------------------------------------------
@@ -89,6 +89,10 @@ class SimLoop(base_events.BaseEventLoop):
         """All that this life had under way is gone."""
         self._queues.by_life.pop(life, None)
         self.paused.discard(life)
+
+    def cancel_all(self, life: int) -> int:
+        """Cancel every task of a life, as `asyncio.run` does at its end. Returns how many there were."""
+        return sum(task.cancel() for task in self.tasks if task.life == life and not task.done())
 
     def bury(self) -> None:
         """Close what dead lives left behind, in order, before the garbage collector finds it."""
@@ -115,6 +119,8 @@ class SimLoop(base_events.BaseEventLoop):
         number = self._numbers
         task: _Task = _Task.__new__(_Task)
         task.number = number  # its constructor already hashes it
+        context: Context | None = options.get("context")
+        task.life = LIFE.get() if context is None else context.get(LIFE, 0)
         task.__init__(coro, loop=loop, name=f"task-{number}", **options)  # type: ignore[misc]
         self.tasks.append(task)
         return task

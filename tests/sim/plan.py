@@ -7,12 +7,50 @@ Each seed first draws which kinds of faults exist at all: few kinds, often, find
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import NamedTuple
 
 #: Of store calls, by their number: fails before it does anything, fails after it is done, answers late or never.
 CALL_FAULTS = ("before", "after", "hang-before", "hang-after", "slow")
 #: Of nodes and of the world, by time.
 TIMED_FAULTS = ("crash", "pause", "expire", "leave", "deaf", "full")
+
+#: What else may go wrong, in worlds that are asked for it: see `Setting`. They are drawn from a chance of their own, so
+#: that the plan of a seed is the same with and without them.
+#: Of hosts, by time: every task is cancelled, and the loop ends a little later, without `close` or after it.
+HOST_FAULTS = ("cancel-all", "cancel-close")
+#: Of commits, by their number: one raises what is no error of a store, with nothing done, with all done, or because of
+#: one of its runs, of which no turn can be stored from then on.
+ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
+MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS}
+#: Those whose `at` is a number and not a moment.
+NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS})
+
+
+class Setting(NamedTuple):
+    """What kind of world a seed is lived through in. `more`: keys of `MORE_FAULTS`; `store`: "memory" or "sqlite"."""
+
+    more: frozenset[str] = frozenset()
+    store: str = "memory"
+
+    def __str__(self) -> str:
+        """What to add to the command that repeats a seed: nothing for the usual worlds."""
+        store = f" STORE={self.store}" if self.store != "memory" else ""
+        return store + (f" MORE={','.join(sorted(self.more))}" if self.more else "")
+
+
+#: The usual worlds.
+USUAL = Setting()
+
+
+def setting_of(more: str, store: str) -> Setting:
+    """From the command line: `more` is a list with commas, or "all"; nothing, or "none", are the usual worlds."""
+    kinds = set(MORE_FAULTS) if more == "all" else set(more.split(",")) - {"none", ""}
+    if unknown := kinds - set(MORE_FAULTS):
+        raise SystemExit(f"MORE is any of {', '.join(MORE_FAULTS)}, not {', '.join(sorted(unknown))}")
+    if store not in ("", "memory", "sqlite"):
+        raise SystemExit(f"STORE is memory or sqlite, not {store}")
+    return Setting(frozenset(kinds), store or "memory")
 
 
 class Fault(NamedTuple):
@@ -24,7 +62,7 @@ class Fault(NamedTuple):
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        if self.kind in CALL_FAULTS:
+        if self.kind in NUMBERED:
             return f"{self.kind}:{self.at:g}:{self.node}:{self.seconds:g}"
         return f"{self.kind}:{self.at:.6f}:{self.node}:{self.seconds:g}"
 
@@ -53,4 +91,19 @@ def draw(rng: random.Random, workers: int, chaos_seconds: float) -> tuple[Fault,
                 at = round(rng.uniform(0, chaos_seconds) ** rng.choice([1.0, 0.5]) * rng.choice([1.0, 0.1]), 6)
                 seconds = round(rng.choice([0.001, 0.3, 2.0, 8.0]) * rng.uniform(0.5, 1.5), 3)
                 faults.append(Fault(kind, at, rng.randrange(workers), seconds))
+    return tuple(faults)
+
+
+def draw_more(rng: random.Random, workers: int, chaos_seconds: float, more: Collection[str]) -> tuple[Fault, ...]:
+    """The faults of `MORE_FAULTS` that were asked for."""
+    faults: list[Fault] = []
+    for kind in (kind for name, kinds in MORE_FAULTS.items() if name in more for kind in kinds):
+        match kind:
+            case "cancel-all" | "cancel-close":
+                for _ in range(rng.randint(0, 2)):
+                    at = round(rng.uniform(0, chaos_seconds) ** rng.choice([1.0, 0.5]) * rng.choice([1.0, 0.1]), 6)
+                    faults.append(Fault(kind, at, rng.randrange(workers), rng.choice([0.0, 0.001, 0.05, 0.5])))
+            case _:
+                rate = rng.choice([0.0, 0.01, 0.05])
+                faults += [Fault(kind, n, rng.randrange(100)) for n in range(1, 100) if rng.random() < rate]
     return tuple(faults)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.errors import StoreUnavailable
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from sim.odd import again
 
 if TYPE_CHECKING:
     from sim.world import Node, World
@@ -68,6 +69,12 @@ class NodeStore:
         if kind in ("before", "hang-before") or (world.disk_is_full and name not in READS):
             world.note(node, f"{name} refused {kind or 'full'}")
             raise StoreUnavailable("the simulator said so, before")
+        odd = world.odd.next_commit(args[0]) if name == "commit" else None
+        if odd is not None:
+            world.happened[odd[0]] += 1
+            if odd[0] != "odd-after":
+                world.note(node, f"{name} {odd[0]} {type(odd[1]).__name__}")
+                raise again(odd[1])
         try:
             result = perform(target, args, kwargs)
         except Exception as error:
@@ -80,6 +87,9 @@ class NodeStore:
                 world.ledger.committed(node.worker_id, args[0], result)
             world.ledger.look()
         world.note(node, _summary(name, args, result))
+        if odd is not None:
+            world.note(node, f"{name} {odd[0]} {type(odd[1]).__name__}")
+            raise again(odd[1])
         if kind in ("slow", "hang-after"):
             await asyncio.sleep(fault.seconds)
         if kind in ("after", "hang-after"):

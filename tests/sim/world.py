@@ -17,28 +17,28 @@ import random
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from kernel import programs as wild
 from perdure.authoring.step import step_context
 from perdure.engine import settings as engine_settings
-from perdure.engine.clock import HostTime
 from perdure.engine.engine import Engine
-from perdure.errors import ActionRefused, EngineNotOpen, PerdureError, RunFinished, RunNotFound, StoreError
+from perdure.errors import StoreError
 from perdure.kernel import journal
 from perdure.kernel.journal import from_row
-from perdure.store.base import Status, WorkerInfo
+from perdure.store.base import Status
 from perdure.store.memory import MemoryStore
 from sim import plan as plans
 from sim import programs
+from sim.callers import Callers
 from sim.ledger import Ledger, Violation
 from sim.loop import LIFE, SimLoop, Stuck, call_in
-from sim.plan import CALL_FAULTS, Fault
+from sim.nodes import EPOCH, Clock, Node
+from sim.odd import OddCommits
+from sim.plan import CALL_FAULTS, NUMBERED, USUAL, Fault, Setting
 from sim.store import NodeStore
 
-#: When the clocks of the world begin, in microseconds.
-_EPOCH = 1_900_000_000_000_000
 #: Seconds in which things go wrong, then seconds in which everything must come to its end.
 CHAOS_SECONDS = 12.0
 HEAL_SECONDS = 900.0
@@ -58,52 +58,23 @@ class Report(NamedTuple):
     records: int
     seconds: float
     happened: Counter[str]
-
-
-class _Clock(HostTime):
-    """A node's clock: off by `skew` seconds, and going wrong by `drift`."""
-
-    def __init__(self, loop: SimLoop, skew: float, drift: float) -> None:
-        self._loop = loop
-        self._skew = skew
-        self._drift = drift
-
-    def now(self) -> int:
-        return _EPOCH + round((self._loop.time() * (1.0 + self._drift) + self._skew) * 1_000_000)
-
-
-class Node:
-    """A process that comes and goes. Each life has an engine of its own."""
-
-    def __init__(self, name: str, index: int, clock: _Clock, worker: bool, options: dict[str, Any]) -> None:
-        self.name = name
-        self.index = index
-        self.clock = clock
-        self.worker = worker
-        self.options = options
-        self.life = 0
-        self.context: Context | None = None
-        #: Ready to be used; and all that this life has made.
-        self.engine: Engine | None = None
-        self.engines: list[Engine] = []
-        self.worker_id = ""
-        self.info: WorkerInfo | None = None
-        self.main: asyncio.Task[None] | None = None
-        #: Hints do not reach it.
-        self.deaf = False
-        self.is_down = True
+    setting: Setting = USUAL
 
 
 class World:
     """See the module docstring."""
 
-    def __init__(self, seed: int, plan: Sequence[Fault] | None) -> None:
+    def __init__(self, seed: int, plan: Sequence[Fault] | None, setting: Setting = USUAL) -> None:
         self.seed = seed
+        self.setting = setting
         rng = random.Random(f"world {seed}")
         workers = rng.choice([1, 2, 2, 3, 4])
         self.plan = (
             tuple(plan) if plan is not None else plans.draw(random.Random(f"plan {seed}"), workers, CHAOS_SECONDS)
         )
+        if plan is None and setting.more:
+            chance = random.Random(f"more {seed}")
+            self.plan += plans.draw_more(chance, workers, CHAOS_SECONDS, setting.more)
         self._rng = random.Random(f"schedule {seed}")
         self.loop = SimLoop(random.Random(f"order {seed}"), CALLBACKS_MAX)
         self._own = copy_context()
@@ -118,6 +89,7 @@ class World:
         self._digest = hashlib.sha256()
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self._calls = 0
+        self.odd = OddCommits(self.plan)
         self._call_faults = {int(fault.at): fault for fault in self.plan if fault.kind in CALL_FAULTS}
         self._watchers: dict[int, tuple[Node, Callable[[], None]]] = {}
         self._hinted: set[int] = set()
@@ -132,18 +104,15 @@ class World:
         skew = rng.choice([0.0, 0.0, 1.0, 3.0])
         drift = rng.choice([0.0, 0.01])
 
-        def clock() -> _Clock:
-            return _Clock(self.loop, rng.uniform(-skew, skew), rng.uniform(-drift, drift))
+        def clock() -> Clock:
+            return Clock(self.loop, rng.uniform(-skew, skew), rng.uniform(-drift, drift))
 
         self.workers = [Node(f"w{n}", n, clock(), True, options) for n in range(workers)]
         self.clients = [Node(f"c{n}", n, clock(), False, options) for n in range(rng.choice([1, 1, 2]))]
-        self._roots = [f"r{n}" for n in range(rng.randint(1, 3))]
-        garden = programs.Garden(rng, self._roots)
-        self.programs = {root: garden.program() for root in self._roots}
-        #: Roots that somebody asked to cancel.
-        self._cancelled: set[str] = set()
-        self._told: dict[str, Any] = {}
-        self._numbers = 0
+        self.roots = [f"r{n}" for n in range(rng.randint(1, 3))]
+        garden = programs.Garden(rng, self.roots)
+        self.programs = {root: garden.program() for root in self.roots}
+        self.callers = Callers(self)
 
     # -- for the parts -------------------------------------------------------------------------------------------
 
@@ -209,7 +178,7 @@ class World:
         if not node.is_down:
             return
         self._lives += 1
-        node.life, node.is_down, node.engine = self._lives, False, None
+        node.life, node.is_down, node.engine, node.is_ending = self._lives, False, None, False
         node.context = self.loop.born(node.life)
         self.note(node, "up")
         coroutine = self._live(node)
@@ -298,6 +267,22 @@ class World:
             self._crash(node)
             self.loop.call_later(seconds, self._start, node)
 
+    def _cancel_host(self, node: Node, fault: Fault) -> None:
+        """Somebody cancels every task of the process and ends its loop a little later: without closing the engine (the
+        end of `asyncio.run`), or after closing it (a framework that shuts down)."""
+        count = self.loop.cancel_all(node.life)
+        self.note(node, f"{fault.kind} {count}")
+        node.is_ending = True
+        if fault.kind == "cancel-close" and node.context is not None:
+            call_in(self.loop, node.context, fault.seconds, self._close_host, node, node.life)
+        else:
+            self.loop.call_later(fault.seconds, self._left, node, node.life, 0.1)
+
+    def _close_host(self, node: Node, life: int) -> None:
+        if node.life == life and not node.is_down:
+            self.loop.create_task(self._leave(node, 0.1))
+            self.loop.call_later(20.0, self._left, node, life, 0.1, context=self._own)  # close is bounded
+
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
@@ -316,6 +301,9 @@ class World:
             case "leave":
                 if not node.is_down and node.context is not None:
                     self.loop.create_task(self._leave(node, fault.seconds), context=node.context)
+            case "cancel-all" | "cancel-close":
+                if not node.is_down and node.context is not None:
+                    self._cancel_host(node, fault)
             case "deaf":
                 node.deaf = True
                 self.loop.call_later(fault.seconds, setattr, node, "deaf", False)
@@ -324,102 +312,6 @@ class World:
                 self.loop.call_later(fault.seconds, setattr, self, "disk_is_full", False)
             case other:
                 raise AssertionError(other)
-
-    # -- clients ---------------------------------------------------------------------------------------------------
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    async def _insist(self, node: Node, call: Callable[[Engine], Any]) -> Any:
-        """Repeat until the store answers, as a careful client does."""
-        while True:
-            engine, life = node.engine, node.life
-            if engine is not None and node.context is not None:
-                # In the node's own life: if that ends, nobody hears the answer.
-                asking = self.loop.create_task(call(engine), context=node.context)
-                while not asking.done() and node.life == life and not node.is_down:
-                    await asyncio.wait({asking}, timeout=2.0)
-                if asking.done():
-                    try:
-                        return asking.result()
-                    except (StoreError, EngineNotOpen):
-                        pass
-            await asyncio.sleep(0.2)
-
-    async def _client(self, node: Node, rng: random.Random) -> None:
-        for root in self._roots:
-            if rng.random() < 0.5:
-                await asyncio.sleep(rng.uniform(0, 1.0))
-            starter = rng.choice([node, node, *self.workers])
-            trees = self.programs[root]
-            self.loop.create_task(
-                self._insist(starter, lambda engine, r=root, t=trees: engine.start(programs.sim_program(t, []), id=r))
-            )
-        busy = rng.choice([2.0, 0.3])
-        for _ in range(rng.randint(0, 10)):
-            await asyncio.sleep(rng.uniform(0, busy))
-            root = rng.choice(self._roots)
-            match rng.choice(["send", "send", "send", "publish", "publish", "cancel", "pause", "terminate", "look"]):
-                case "pause":
-                    self.loop.create_task(self._hold(node, root, rng.uniform(0, 3.0)))
-                case "terminate" if rng.random() < 0.2:
-                    self._cancelled.add(root)
-                    self.loop.create_task(self._terminate(node, root))
-                case "send":
-                    self.loop.create_task(self._send(node, root))
-                case "publish":
-                    self.loop.create_task(self._publish(node, rng.random() < 0.5))
-                case "cancel" if rng.random() < 0.4:
-                    self._cancelled.add(root)
-                    self.loop.create_task(self._cancel(node, root))
-                case _:
-                    self.loop.create_task(self._result(node, root))
-
-    async def _send(self, node: Node, run_id: str) -> None:
-        number = self._number()
-        try:
-            await self._insist(node, lambda engine: engine.send(run_id, wild.Nudge(number), key=f"k{number}"))
-        except (RunNotFound, RunFinished):
-            return
-        self.ledger.accepted.add((run_id, number))
-
-    async def _publish(self, node: Node, single: bool) -> None:
-        number = self._number()
-        what = programs.Bell(number) if single else programs.Chime(number)
-        await self._insist(node, lambda engine: engine.publish(what, key=f"p{number}"))
-
-    async def _cancel(self, node: Node, run_id: str) -> None:
-        with contextlib.suppress(RunNotFound):
-            await self._insist(node, lambda engine: engine.cancel(run_id, "enough"))
-
-    async def _terminate(self, node: Node, run_id: str) -> None:
-        with contextlib.suppress(RunNotFound):
-            await self._insist(node, lambda engine: engine.terminate(run_id, "at once"))
-
-    async def _hold(self, node: Node, run_id: str, seconds: float) -> None:
-        """Pause a run for a while, as a person does."""
-        with contextlib.suppress(RunNotFound, ActionRefused):
-            await self._insist(node, lambda engine: engine.pause(run_id))
-        await asyncio.sleep(seconds)
-        with contextlib.suppress(RunNotFound, ActionRefused):
-            await self._insist(node, lambda engine: engine.unpause(run_id))
-
-    async def _result(self, node: Node, run_id: str) -> None:
-        """Wait for a result; whoever hears one, all must hear the same."""
-
-        async def ask(engine: Engine) -> Any:
-            return await engine.result(run_id, timeout=30)
-
-        try:
-            heard: Any = ("completed", await self._insist(node, ask))
-        except (RunNotFound, TimeoutError):
-            return
-        except PerdureError as error:
-            heard = (type(error).__name__, str(error))
-        self.note(node, f"hears {run_id} {heard[0]}")
-        first = self._told.setdefault(run_id, heard)
-        self.ledger.require(first == heard, f"I6: {run_id} was {first} to one and {heard} to another")
 
     # -- the course of a world ---------------------------------------------------------------------------------------
 
@@ -454,6 +346,7 @@ class World:
             records=self.ledger.records,
             seconds=loop.time(),
             happened=self.happened,
+            setting=self.setting,
         )
 
     def _fail(self, problem: str) -> None:
@@ -474,11 +367,11 @@ class World:
         for node in (*self.workers, *self.clients):
             self._start(node)
         for fault in self.plan:
-            if fault.kind not in CALL_FAULTS:
+            if fault.kind not in NUMBERED:
                 self.loop.call_at(fault.at, self._strike, fault)
         for node in self.clients:
             rng = random.Random(f"client {self.seed} {node.name}")
-            self.loop.create_task(self._watched(self._client(node, rng)))
+            self.loop.create_task(self._watched(self.callers.run(node, rng)))
         self.loop.call_at(CHAOS_SECONDS, self._heal)
 
     async def _watched(self, work: Any) -> None:
@@ -490,6 +383,7 @@ class World:
     def _heal(self) -> None:
         self.note(None, "heal")
         self.healed, self.disk_is_full = True, False
+        self.odd.end()
         self.loop.paused.clear()
         for node in self.workers:
             node.deaf = False
@@ -509,30 +403,37 @@ class World:
             dead = [
                 node.name
                 for node in self.workers
-                if node.engine and node.engine._sweeper and node.engine._sweeper.done()
+                if node.engine and node.engine._sweeper and node.engine._sweeper.done() and not node.is_ending
             ]
             self.ledger.require(not dead or self._leaving(dead), f"the sweep of {dead} ended")
             runs = list(self.memory._runs.values())
-            parked = [f"{run.id}: {run.reason}" for run in runs if run.status is Status.PARKED]
-            self.ledger.require(not parked, f"parked: {parked}")
+            parked = [run for run in runs if run.status is Status.PARKED]
+            wrong = [f"{run.id}: {run.reason}" for run in parked if not self._may_be_parked(run)]
+            self.ledger.require(not wrong, f"parked: {wrong}")
+            for run in parked:
+                self.loop.create_task(self.callers.resume(client, run.id))
             left = [run for run in runs if not run.status.terminal]
-            if not left and len(self._roots) <= len(runs) and all(r in self.memory._by_id for r in self._roots):
+            if not left and len(self.roots) <= len(runs) and all(r in self.memory._by_id for r in self.roots):
                 await self._rest(client)
                 return
             # Only what is waited for and not there: anything more would wake runs that were forgotten.
             for run in left:
                 if _lacks(run, "Nudge"):
-                    self.loop.create_task(self._send(client, run.id))
+                    self.loop.create_task(self.callers.send(client, run.id))
             for kind in ("Bell", "Chime"):
                 if any(_lacks(run, kind) for run in left):
-                    self.loop.create_task(self._publish(client, single=kind == "Bell"))
+                    self.loop.create_task(self.callers.publish(client, single=kind == "Bell"))
         self._fail(f"not at rest after {HEAL_SECONDS:g} s without faults: {self._open_runs()}")
+
+    def _may_be_parked(self, run: Any) -> bool:
+        """Only if the store would not take its turns."""
+        return run.key in self.odd.culprits
 
     def _leaving(self, names: list[str]) -> bool:
         return all(node.engine is not None and node.engine._closing for node in self.workers if node.name in names)
 
     def _open_runs(self) -> str:
-        now = _EPOCH + round(self.loop.time() * 1_000_000)
+        now = EPOCH + round(self.loop.time() * 1_000_000)
         return ", ".join(
             f"{run.id} {run.status} owner {(run.owner or '-')[:4]} wake {run.wake_at and (run.wake_at - now) / 1e6} "
             f"ready {run.ready_at if run.owner is None else '-'} last {run.journal[run.generation][-1].kind} "
@@ -543,9 +444,9 @@ class World:
 
     async def _rest(self, client: Node) -> None:
         """All runs have ended: is it what the model allows, and do all readers agree?"""
-        for root in self._roots:
-            await self._result(client, root)
-            await self._result(self.workers[0], root)
+        for root in self.roots:
+            await self.callers.result(client, root)
+            await self.callers.result(self.workers[0], root)
         self.ledger.look()
         self.ledger.close()
         for run in self.memory._runs.values():
@@ -556,7 +457,7 @@ class World:
     def _check_outcome(self, run: Any) -> None:
         first, last = from_row(run.journal[1][0]).body, from_row(run.journal[run.generation][-1]).body
         family = run.id.partition("/")[0]
-        if family in self._cancelled or not isinstance(first, journal.Started):
+        if family in self.callers.cancelled or not isinstance(first, journal.Started):
             return
         trees = _trees_of(first)
         match last:
@@ -565,8 +466,10 @@ class World:
                 self.ledger.require(
                     programs.fits_program(trees, found), f"model: {run.id} returned {found!r} for {trees!r}"
                 )
-                if run.id in self._told:
-                    self.ledger.require(self._told[run.id] == ("completed", found), f"model: {run.id} was told wrong")
+                if run.id in self.callers.told:
+                    self.ledger.require(
+                        self.callers.told[run.id] == ("completed", found), f"model: {run.id} was told wrong"
+                    )
             case journal.Failed(error):
                 name = error.type.rpartition(":")[2].rpartition(".")[2]
                 allowed = programs.errors_of(trees)
@@ -590,7 +493,7 @@ def _trees_of(started: journal.Started) -> list[programs.Node]:
     return list(args[0] if args else kwargs["trees"])
 
 
-def simulate(seed: int, plan: Sequence[Fault] | None = None) -> Report:
+def simulate(seed: int, plan: Sequence[Fault] | None = None, setting: Setting = USUAL) -> Report:
     """Live through the world of a seed, with its own faults or those given."""
     logger = logging.getLogger("perdure")
     level, limit = logger.level, sys.getrecursionlimit()
@@ -598,7 +501,7 @@ def simulate(seed: int, plan: Sequence[Fault] | None = None) -> Report:
     read = engine_settings._from_pyproject
     engine_settings._from_pyproject = lambda path: {}  # the same everywhere, and no file is read for every engine
     try:
-        return World(seed, plan).run()
+        return World(seed, plan, setting).run()
     finally:
         engine_settings._from_pyproject = read
         logger.setLevel(level)

@@ -1,0 +1,39 @@
+"""Worlds with the faults that are not in the usual ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sim.plan import MORE_FAULTS, USUAL, Setting
+from sim.seeds import explain
+from sim.world import simulate
+
+#: Kinds of faults under which everything holds.
+HOLDS = ("odd",)
+
+SEEDS = 150
+
+
+@pytest.mark.parametrize("kind", HOLDS)
+def test_no_world_with_more_faults_violates_anything_that_must_hold(kind: str) -> None:
+    """Commits that raise what is no error of a store."""
+    happened: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        report = simulate(seed, None, Setting(frozenset({kind})))
+        assert not report.problem, explain(report)
+        happened += report.happened
+    assert set(MORE_FAULTS[kind]) <= set(happened)  # a fault that never happens tests nothing
+
+
+def test_the_same_seed_gives_the_same_trace_in_every_setting() -> None:
+    for setting in (Setting(frozenset({kind})) for kind in HOLDS):
+        first = [simulate(seed, None, setting).digest for seed in range(8)]
+        assert [simulate(seed, None, setting).digest for seed in reversed(range(8))] == first[::-1]
+
+
+def test_more_faults_leave_the_plan_of_a_seed_as_it_is() -> None:
+    for seed in range(20):
+        usual = simulate(seed, None, USUAL).plan
+        assert simulate(seed, None, Setting(frozenset(MORE_FAULTS))).plan[: len(usual)] == usual
