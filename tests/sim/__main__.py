@@ -1,6 +1,7 @@
 """`make sim SEEDS=1000`, `make sim SEEDS=5000-6000`, `make sim SEED=58`, `make sim SEED=58 PLAN="after:11:0:0"`.
 
-`MORE=hosts,odd` adds faults that are not in the usual worlds, `MORE=all` every kind of them.
+`MORE=hosts,odd` adds faults that are not in the usual worlds, `MORE=all` every kind of them. `STORE=sqlite` chooses the
+store that users have.
 """
 
 from __future__ import annotations

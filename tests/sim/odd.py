@@ -31,6 +31,7 @@ class OddCommits:
     """Which commits of a world raise."""
 
     def __init__(self, plan: Sequence[Fault]) -> None:
+        self._zombies = {int(fault.at): fault.seconds for fault in plan if fault.kind == "zombie"}
         self._faults = {int(fault.at): fault for fault in plan if fault.kind in ODD_FAULTS}
         self._commits = 0
         #: Runs of which no turn can be stored now, and why.
@@ -64,9 +65,15 @@ class OddCommits:
         if self._struck[which] >= LONE_TRIES:
             self.culprits.add(turn.key)
 
+    @property
+    def stands_still(self) -> float:
+        """For how many seconds the worker does before this commit."""
+        return self._zombies.get(self._commits, 0.0)
+
     def end(self) -> None:
         """Everything can be stored from now on."""
         self._faults.clear()
+        self._zombies.clear()
         self._cursed.clear()
 
 

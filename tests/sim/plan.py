@@ -22,9 +22,11 @@ HOST_FAULTS = ("cancel-all", "cancel-close")
 #: Of commits, by their number: one raises what is no error of a store, with nothing done, with all done, or because of
 #: one of its runs, of which no turn can be stored from then on.
 ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
-MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS}
+#: Of commits, by their number: the worker stands still just before it, for so long that it is taken for dead.
+ZOMBIE_FAULTS = ("zombie",)
+MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS, "zombies": ZOMBIE_FAULTS}
 #: Those whose `at` is a number and not a moment.
-NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS})
+NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS, *ZOMBIE_FAULTS})
 
 
 class Setting(NamedTuple):
@@ -94,15 +96,22 @@ def draw(rng: random.Random, workers: int, chaos_seconds: float) -> tuple[Fault,
     return tuple(faults)
 
 
-def draw_more(rng: random.Random, workers: int, chaos_seconds: float, more: Collection[str]) -> tuple[Fault, ...]:
-    """The faults of `MORE_FAULTS` that were asked for."""
+def draw_more(seed: int, workers: int, chaos_seconds: float, more: Collection[str]) -> tuple[Fault, ...]:
+    """The faults of `MORE_FAULTS` that were asked for; each kind the same whichever others there are."""
     faults: list[Fault] = []
     for kind in (kind for name, kinds in MORE_FAULTS.items() if name in more for kind in kinds):
+        rng = random.Random(f"more {kind} {seed}")
         match kind:
             case "cancel-all" | "cancel-close":
                 for _ in range(rng.randint(0, 2)):
                     at = round(rng.uniform(0, chaos_seconds) ** rng.choice([1.0, 0.5]) * rng.choice([1.0, 0.1]), 6)
                     faults.append(Fault(kind, at, rng.randrange(workers), rng.choice([0.0, 0.001, 0.05, 0.5])))
+            case "zombie":
+                rate = rng.choice([0.02, 0.1, 0.3])
+                calls = [n for n in range(1, 200) if rng.random() < rate][:12]
+                faults += [
+                    Fault(kind, n, 0, round(rng.choice([0.01, 0.5, 3.0]) * rng.uniform(0.5, 1.5), 3)) for n in calls
+                ]
             case _:
                 rate = rng.choice([0.0, 0.01, 0.05])
                 faults += [Fault(kind, n, rng.randrange(100)) for n in range(1, 100) if rng.random() < rate]

@@ -77,6 +77,15 @@ async def work(uid: str, fails: int, seconds: float, kind: int) -> Any:
     return value_of(uid, kind)
 
 
+@step
+async def tick(uid: str, number: int) -> int:
+    """The simplest kind of step, of which most turns are made: one after the other, each returns a number at once."""
+    if perform is None:
+        raise AssertionError("no world is simulated")
+    await perform(uid, 0, 0.0)
+    return number
+
+
 def value_of(uid: str, kind: int) -> Any:
     """Among them everything that could be mistaken for nothing."""
     return [None, False, [], 0, "", uid, {"uid": uid}][kind]
@@ -97,6 +106,8 @@ async def carry_out(node: Node) -> Any:
         case "work":
             uid, fails, attempts, seconds, value = rest
             return await work.options(max_attempts=attempts, initial_delay=0.05)(uid, fails, seconds, value)
+        case "chain":
+            return [await tick(rest[0], number) for number in range(rest[1])]
         case "late":
             return await work.options(max_attempts=rest[1], timeout=0.2, initial_delay=0.05)(rest[0], 0, 3.0, 0)
         case "sleep":
@@ -222,6 +233,8 @@ def fits(node: Node, value: Any) -> bool:
         case "work":
             expected = value_of(rest[0], rest[4])
             return rest[1] < rest[2] and type(value) is type(expected) and value == expected
+        case "chain":
+            return bool(value == list(range(rest[1])))
         case "late":
             return False
         case "sleep":

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import StoreUnavailable
 from perdure.store.base import Store
-from perdure.store.memory import MemoryStore
 from sim.odd import again
 
 if TYPE_CHECKING:
@@ -33,15 +32,15 @@ READS = frozenset(
 class NodeStore:
     """What an engine of the simulation takes for its store."""
 
-    def __init__(self, world: World, node: Node, memory: MemoryStore) -> None:
+    def __init__(self, world: World, node: Node, store: Any) -> None:
         self._world = world
         self._node = node
-        self._memory = memory
+        self._store = store
 
     def __getattr__(self, name: str) -> Any:
         if name not in CALLS:
             raise AttributeError(name)
-        target = getattr(self._memory, name)
+        target = getattr(self._store, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._call(name, target, args, kwargs)
@@ -70,6 +69,9 @@ class NodeStore:
             world.note(node, f"{name} refused {kind or 'full'}")
             raise StoreUnavailable("the simulator said so, before")
         odd = world.odd.next_commit(args[0]) if name == "commit" else None
+        if name == "commit" and (seconds := world.odd.stands_still):
+            world.stand_still(node, seconds)
+            await asyncio.sleep(0)
         if odd is not None:
             world.happened[odd[0]] += 1
             if odd[0] != "odd-after":
@@ -101,7 +103,7 @@ class NodeStore:
 
 
 def perform(target: Any, args: Any, kwargs: Any) -> Any:
-    """Carry out a call of the memory store, none of which ever waits."""
+    """Carry out a call of a store, none of which ever waits here."""
     called = target(*args, **kwargs)
     if isinstance(called, asyncio.Future):
         return called.result()
@@ -109,7 +111,7 @@ def perform(target: Any, args: Any, kwargs: Any) -> Any:
         called.send(None)
     except StopIteration as returned:
         return returned.value
-    raise AssertionError("a call of the memory store waits")
+    raise AssertionError("a call of a simulated store waits")
 
 
 def _summary(name: str, args: Any, result: Any) -> str:

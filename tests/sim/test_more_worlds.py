@@ -1,4 +1,4 @@
-"""Worlds with the faults that are not in the usual ones."""
+"""Worlds with the faults that are not in the usual ones, and worlds on SQLite."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from sim.seeds import explain
 from sim.world import simulate
 
 #: Kinds of faults under which everything holds.
-HOLDS = ("odd",)
+HOLDS = ("odd", "zombies")
+ON_SQLITE = Setting(frozenset(HOLDS), "sqlite")
 
 SEEDS = 150
+SEEDS_ON_SQLITE = 60
 
 
 @pytest.mark.parametrize("kind", HOLDS)
 def test_no_world_with_more_faults_violates_anything_that_must_hold(kind: str) -> None:
-    """Commits that raise what is no error of a store."""
+    """Commits that raise what is no error of a store; workers that commit after they were taken for dead."""
     happened: Counter[str] = Counter()
     for seed in range(SEEDS):
         report = simulate(seed, None, Setting(frozenset({kind})))
@@ -27,8 +29,19 @@ def test_no_world_with_more_faults_violates_anything_that_must_hold(kind: str) -
     assert set(MORE_FAULTS[kind]) <= set(happened)  # a fault that never happens tests nothing
 
 
+def test_no_world_on_sqlite_differs_from_the_memory_store() -> None:
+    """Every kind of stale turn comes, by every route, and is refused as the memory store refuses it."""
+    happened: Counter[str] = Counter()
+    for seed in range(SEEDS_ON_SQLITE):
+        report = simulate(seed, None, ON_SQLITE)
+        assert not report.problem, explain(report)
+        happened += report.happened
+    stale = {kind.removeprefix("stale ") for kind in happened if kind.startswith("stale ")}
+    assert stale == {"alone", "in a group", "step to step", "end", "with effects"}
+
+
 def test_the_same_seed_gives_the_same_trace_in_every_setting() -> None:
-    for setting in (Setting(frozenset({kind})) for kind in HOLDS):
+    for setting in (*(Setting(frozenset({kind})) for kind in HOLDS), ON_SQLITE):
         first = [simulate(seed, None, setting).digest for seed in range(8)]
         assert [simulate(seed, None, setting).digest for seed in reversed(range(8))] == first[::-1]
 

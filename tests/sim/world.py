@@ -37,6 +37,7 @@ from sim.loop import LIFE, SimLoop, Stuck, call_in
 from sim.nodes import EPOCH, Clock, Node
 from sim.odd import OddCommits
 from sim.plan import CALL_FAULTS, NUMBERED, USUAL, Fault, Setting
+from sim.sqlite import Difference, Pair, new_file
 from sim.store import NodeStore
 
 #: Seconds in which things go wrong, then seconds in which everything must come to its end.
@@ -64,7 +65,7 @@ class Report(NamedTuple):
 class World:
     """See the module docstring."""
 
-    def __init__(self, seed: int, plan: Sequence[Fault] | None, setting: Setting = USUAL) -> None:
+    def __init__(self, seed: int, plan: Sequence[Fault] | None, setting: Setting = USUAL, path: str = "") -> None:
         self.seed = seed
         self.setting = setting
         rng = random.Random(f"world {seed}")
@@ -73,19 +74,21 @@ class World:
             tuple(plan) if plan is not None else plans.draw(random.Random(f"plan {seed}"), workers, CHAOS_SECONDS)
         )
         if plan is None and setting.more:
-            chance = random.Random(f"more {seed}")
-            self.plan += plans.draw_more(chance, workers, CHAOS_SECONDS, setting.more)
+            self.plan += plans.draw_more(seed, workers, CHAOS_SECONDS, setting.more)
         self._rng = random.Random(f"schedule {seed}")
         self.loop = SimLoop(random.Random(f"order {seed}"), CALLBACKS_MAX)
         self._own = copy_context()
         self.memory = MemoryStore()
         self.memory._hint = self._hint  # type: ignore[method-assign]
         self.ledger = Ledger(self.memory, self._fail)
+        self.happened: Counter[str] = Counter()
+        #: What nodes call: on SQLite the memory store goes along, as its oracle.
+        self.pair = Pair(self.memory, path, self.happened, self._fail) if path else None
+        self.store: Any = self.pair or self.memory
         self.latency = rng.choice([0.0, 0.0, 0.002, 0.05])
         self.disk_is_full = False
         self.healed = False
         self.problem = ""
-        self.happened: Counter[str] = Counter()
         self._digest = hashlib.sha256()
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self._calls = 0
@@ -112,7 +115,15 @@ class World:
         self.roots = [f"r{n}" for n in range(rng.randint(1, 3))]
         garden = programs.Garden(rng, self.roots)
         self.programs = {root: garden.program() for root in self.roots}
+        self._add_programs(random.Random(f"more programs {seed}"))
         self.callers = Callers(self)
+
+    def _add_programs(self, rng: random.Random) -> None:
+        """Those that the faults of some worlds are about. They come after the usual ones, whose chance is their own."""
+        if "zombies" in self.setting.more:
+            for number in range(rng.randint(1, 3)):
+                self.programs[f"s{number}"] = [["chain", f"s{number}", rng.randint(2, 20)]]
+        self.roots += [root for root in self.programs if root not in self.roots]
 
     # -- for the parts -------------------------------------------------------------------------------------------
 
@@ -152,6 +163,8 @@ class World:
         if node.worker_id in self.memory._dead and node.info is not None:
             self.memory._dead.discard(node.worker_id)
             self.memory._workers.setdefault(node.worker_id, node.info)
+            if self.pair is not None:
+                self.pair.add_worker(node.info)
 
     async def perform(self, uid: str, fails: int, seconds: float) -> None:
         """What steps do."""
@@ -187,7 +200,7 @@ class World:
     async def _live(self, node: Node) -> None:
         life = node.life
         for attempt in range(1000):
-            store: Any = NodeStore(self, node, self.memory)
+            store: Any = NodeStore(self, node, self.store)
             engine = Engine(store, worker=node.worker, name=node.name, clock=node.clock, **node.options)
             engine._rng = random.Random(f"engine {self.seed} {life} {attempt}")
             node.engines.append(engine)
@@ -203,9 +216,9 @@ class World:
             node.info = self.memory._workers.get(worker.id)
             start = worker._steps.start
 
-            def checked(resident: Any, operation: Any) -> None:
+            def checked(resident: Any, operation: Any, alone: bool = False) -> None:
                 self.ledger.asked(resident, operation)
-                start(resident, operation)
+                start(resident, operation, alone)
 
             worker._steps.start = checked  # type: ignore[method-assign]
         node.engine = engine
@@ -246,6 +259,11 @@ class World:
         if expires and node.worker_id:
             self.memory.kill_worker(node.worker_id)
         self.loop.call_later(seconds, self._resume, node, life)
+
+    def stand_still(self, node: Node, seconds: float) -> None:
+        """In the middle of a commit, past its lease: what it was about to store comes late."""
+        self.happened["zombie"] += 1
+        self._own.run(self._pause, node, seconds, True)
 
     def _resume(self, node: Node, life: int) -> None:
         if life in self.loop.paused:
@@ -336,6 +354,8 @@ class World:
         finally:
             programs.perform = wild.perform = None
             loop.close()
+            if self.pair is not None:
+                self.pair.sqlite.end()
         return Report(
             seed=self.seed,
             problem=self.problem,
@@ -358,7 +378,7 @@ class World:
     def _broken(self, loop: Any, context: dict[str, Any]) -> None:
         """An exception that nobody caught."""
         error = context.get("exception")
-        if isinstance(error, Violation):
+        if isinstance(error, (Violation, Difference)):
             self._fail(str(error))
         elif context.get("handle") is not None:
             self._fail(f"an exception in a callback: {error!r}")
@@ -377,7 +397,7 @@ class World:
     async def _watched(self, work: Any) -> None:
         try:
             await work
-        except Violation as error:
+        except (Violation, Difference) as error:
             self._fail(str(error))
 
     def _heal(self) -> None:
@@ -449,6 +469,8 @@ class World:
             await self.callers.result(self.workers[0], root)
         self.ledger.look()
         self.ledger.close()
+        if self.pair is not None:
+            self.pair.compare_all()
         for run in self.memory._runs.values():
             self._check_outcome(run)
         self.note(None, f"rest {len(self.memory._runs)} runs, {self.ledger.records} records")
@@ -501,7 +523,10 @@ def simulate(seed: int, plan: Sequence[Fault] | None = None, setting: Setting = 
     read = engine_settings._from_pyproject
     engine_settings._from_pyproject = lambda path: {}  # the same everywhere, and no file is read for every engine
     try:
-        return World(seed, plan, setting).run()
+        if setting.store == "memory":
+            return World(seed, plan, setting).run()
+        with new_file(random.Random(f"file {seed}")) as path:
+            return World(seed, plan, setting, path).run()
     finally:
         engine_settings._from_pyproject = read
         logger.setLevel(level)
