@@ -17,7 +17,7 @@ def seeds_needed(mutation: Mutation, seeds_max: int) -> tuple[int, str] | None:
     """The seed that showed it, and what was violated; None if none did."""
     with applied(mutation):
         for seed in range(mutation.first, mutation.first + seeds_max):
-            problem = simulate(seed).problem
+            problem = simulate(seed, None, mutation.setting).problem
             if problem:
                 return seed, problem.partition("\n")[0]
     return None

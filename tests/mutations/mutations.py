@@ -11,12 +11,14 @@ import __future__
 
 import importlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from perdure import native
+from sim.plan import USUAL, Setting
 
 SIMULATOR = "the simulator"
 
@@ -32,6 +34,8 @@ class Mutation(NamedTuple):
     caught_by: str = SIMULATOR
     #: A seed that shows it, for bugs that few do: the search begins there.
     first: int = 0
+    #: In which kind of world (`sim.plan.Setting`).
+    setting: Setting = USUAL
 
 
 @contextmanager
@@ -66,12 +70,22 @@ def apply(mutation: Mutation) -> Callable[[], None]:
 
 
 def _apply_sql(name: str, mutation: Mutation) -> Callable[[], None]:
+    """Instead of the statement, wherever a module of the SQLite store has it: by its name or as a constant."""
     from perdure.store.sqlite.queries import SQL
 
-    statements: Any = SQL
-    before = statements[name]
-    statements[name] = _replaced(before, mutation)
-    return lambda: statements.__setitem__(name, before)
+    changed = {**SQL, name: _replaced(SQL[name], mutation)}
+    places: list[tuple[Any, str, Any]] = []
+    for module in [each for path, each in sys.modules.items() if path.startswith("perdure.store.sqlite.")]:
+        for attribute, value in list(vars(module).items()):
+            if value is SQL or value is SQL[name]:
+                places.append((module, attribute, value))
+                setattr(module, attribute, changed if value is SQL else changed[name])
+
+    def undo() -> None:
+        for module, attribute, value in places:
+            setattr(module, attribute, value)
+
+    return undo
 
 
 def _replaced(source: str, mutation: Mutation) -> str:
