@@ -241,7 +241,8 @@ class MemoryStore:
         run = self._find(run_id)
         if run.status is not Status.PARKED:
             return False
-        run.status, run.ready_at, run.recoveries, run.reason, run.updated_at = Status.PENDING, AT_ONCE, 0, None, at
+        run.status, run.ready_at, run.recoveries, run.reason = Status.PENDING, AT_ONCE, 0, None
+        run.updated_at = max(at, run.updated_at)
         self._unowned[run.key] = run
         for _ in self._book.look_again(run, at):
             pass  # nobody owns the run: whoever claims it reads its inbox
@@ -469,7 +470,8 @@ class MemoryStore:
         if run is None or run.epoch != epoch:
             return False
         if run.status in CLAIMABLE:
-            run.status, run.owner, run.reason, run.updated_at = Status.PARKED, None, reason, at
+            run.status, run.owner, run.reason = Status.PARKED, None, reason
+            run.updated_at = max(at, run.updated_at)  # `terminate` writes a record of that time
             self._unowned.pop(key, None)
             for _ in self._book.return_held(run, at):
                 pass  # told by the hint, like everything that comes from another process

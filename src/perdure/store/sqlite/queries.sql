@@ -438,12 +438,12 @@ WHERE key = ?2;
 
 -- name: resume_run
 -- Make a parked run claimable again.
-UPDATE runs SET status = 'pending', ready_at = 0, updated_at = ?1, recoveries = 0, reason = NULL
+UPDATE runs SET status = 'pending', ready_at = 0, updated_at = max(?1, updated_at), recoveries = 0, reason = NULL
 WHERE id = ?2 AND status = 'parked';
 
 -- name: park_run
--- Stop a run until `resume`.
-UPDATE runs SET status = 'parked', owner = NULL, reason = ?, updated_at = ?
+-- Stop a run until `resume`. `terminate` writes a record of the time this leaves behind, which may not go back.
+UPDATE runs SET status = 'parked', owner = NULL, reason = ?, updated_at = max(?, updated_at)
 WHERE key = ? AND epoch = ? AND status IN ('pending', 'running', 'waiting');
 
 -- name: is_parked

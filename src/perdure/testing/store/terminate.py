@@ -29,6 +29,23 @@ def check_terminate_ends_a_run_whatever_it_does(world: World) -> None:
     world.run(check)
 
 
+def check_time_does_not_go_back_after_a_park_and_a_resume(world: World) -> None:
+    """The clocks of those who park, resume and terminate a run may be behind the one that wrote its last record."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a")
+        await accept(store, turn(key, 2, step_row(2), at=500))
+        assert await store.park(key, 1, "diverged", 400)
+        assert (await row_of(store, "a")).updated_at == 500
+        assert await store.resume("a", 300)
+        assert (await row_of(store, "a")).updated_at == 500
+        await store.terminate("a", "stuck", 200)
+        _, (records,), _ = await everything(store, "a")
+        assert from_row(records[-1]).at == 500
+
+    world.run(check)
+
+
 def check_the_owner_learns_of_it_until_it_lets_go(world: World) -> None:
     """L1: `news` lists the run as ended; `release` clears it; a dead owner's is cleared by reaping."""
 
