@@ -26,6 +26,7 @@ ALLOWED_IMPORTS = {
 ALLOWED_BY_MODULE = {
     "shims.py": {"os", "random", "secrets", "time"},  # refers to the originals to put stand-ins in their place
     "collector.py": {"_thread", "gc"},  # is told of collections; a thread's number, to find what its host has running
+    "instances.py": {"dis"},  # reads which attributes a `__post_init__` assigns; pure
     "loop.py": {"_thread"},  # the same number
     "draws.py": {"random"},  # subclasses Random; its bits come from the seed
     "teardown.py": {"ctypes"},  # keeps a coroutine that cannot be closed from ever being finalised

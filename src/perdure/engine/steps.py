@@ -311,7 +311,7 @@ class StepRunner:
                     if type(value) is Waits:
                         return served, attempt, value
                     self._leave(attempt)
-                    if attempt.alone and type(value) in attempt.operation.spec.result.scalars:
+                    if attempt.alone and attempt.operation.spec.result.is_scalar(value):
                         self.ended.append((attempt, value))
                     else:  # encoded at once, before other code can change it
                         self.returned(attempt, value)
@@ -381,7 +381,7 @@ class StepRunner:
             return
         args, digest = _recorded_arguments(operation)
         body = StepDone(Raw(encoded), attempt.number, args, digest, operation.site)
-        self._note(attempt, body, value if type(value) in codec.scalars else UNREAD)
+        self._note(attempt, body, value if codec.is_scalar(value) else UNREAD)
 
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
         self._leave(attempt)

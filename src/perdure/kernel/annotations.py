@@ -21,7 +21,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from perdure.kernel import rare
-from perdure.kernel.shapes import fields_of, is_pydantic, registered
+from perdure.kernel.instances import fields_of, is_pydantic, runs_code
+from perdure.kernel.shapes import registered
 
 NONE = type(None)
 
@@ -59,7 +60,7 @@ _OPEN: Final[frozenset[Any]] = frozenset(
         abc.Reversible,
     }
     | {numbers.Number, numbers.Complex, numbers.Real, numbers.Rational, numbers.Integral}
-    | {collections.OrderedDict, collections.defaultdict, collections.Counter}
+    | {collections.OrderedDict, collections.defaultdict, collections.Counter, collections.deque}
 )
 #: msgspec sorts members of a set by `<`; only for these is that one order in every process.
 _ORDERED: Final[frozenset[Any]] = frozenset({str, int, float, bytes, date, datetime, timedelta, Decimal, UUID})
@@ -80,9 +81,8 @@ class Survey:
         self.has_set = False
         self.has_dict = False
         self.recursive = False
-        #: Values must be looked at before they are encoded: msgspec would drop the fold or the odd seconds
-        #: of a datetime's offset, and write NaN as a null that `float | None` reads back as None.
-        self.watch = False
+        #: Some class here has code that msgspec would run at every decoding (`__post_init__`, validators).
+        self.runs_code = False
 
     @property
     def plain(self) -> bool:
@@ -94,6 +94,14 @@ class Survey:
 def is_open(annotation: Any) -> bool:
     """Whether this is no annotation at all, or one that allows everything."""
     return annotation is None or annotation is inspect.Parameter.empty or annotation in (Any, object)
+
+
+def is_cacheable(annotation: Any) -> bool:
+    """Whether this can be a key: no class in it has a metaclass that says itself what it is equal to."""
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        metaclass: Any = type(annotation)
+        return metaclass.__eq__ is type.__eq__ and metaclass.__hash__ is type.__hash__
+    return all(map(is_cacheable, typing.get_args(annotation)))
 
 
 def union_members(annotation: Any) -> tuple[Any, ...]:
@@ -144,7 +152,7 @@ class _Surveyor:
             self.result.refused = f"{path} is {shown(annotation)}"
 
     def visit(self, annotation: Any, path: str, bound: Mapping[Any, Any]) -> None:
-        annotation = _unwrap(annotation)
+        annotation = unwrapped(annotation)
         if isinstance(annotation, _VARIABLES):
             # A name that cannot be resolved yet says nothing; the values themselves will.
             if annotation in bound:
@@ -152,7 +160,7 @@ class _Surveyor:
             else:
                 self.result.loose = True
         elif _hashable(annotation) and (annotation in _LEAVES or annotation in rare.leaves()):
-            self.result.watch = self.result.watch or annotation in (datetime, time)
+            return
         elif (origin := typing.get_origin(annotation)) is not None:
             if not typing.get_args(annotation):
                 self.visit(origin, path, bound)  # typing.List and its like
@@ -174,7 +182,6 @@ class _Surveyor:
     def visit_generic(self, annotation: Any, origin: Any, path: str, bound: Mapping[Any, Any]) -> None:
         arguments = typing.get_args(annotation)
         if origin in (typing.Union, types.UnionType):
-            self.result.watch = self.result.watch or {float, NONE} <= set(arguments)
             for member in arguments:
                 self.visit(member, path, bound)
         elif origin is typing.Literal:
@@ -185,12 +192,12 @@ class _Surveyor:
             self.visit(arguments[0], f"{path}[]", bound)
         elif origin in _SETS:
             self.result.has_set = True
-            self.result.loose = self.result.loose or _unwrap(arguments[0]) not in _ORDERED
+            self.result.loose = self.result.loose or unwrapped(arguments[0]) not in _ORDERED
             self.visit(arguments[0], f"{path}[]", bound)
         elif origin in _DICTS:
             self.result.has_dict = True
             # JSON keys are strings: `str | int` could not tell "1" from 1.
-            self.result.loose = self.result.loose or len(union_members(_unwrap(arguments[0]))) > 1
+            self.result.loose = self.result.loose or len(union_members(unwrapped(arguments[0]))) > 1
             self.visit(arguments[0], f"{path}[key]", bound)
             self.visit(arguments[1], f"{path}[]", bound)
         elif origin in _OPEN or getattr(origin, "_is_protocol", False):
@@ -243,6 +250,7 @@ class _Surveyor:
             self.visit_hints(cls, None, path, bound)
         elif (fields := fields_of(cls)) is not None:
             self.result.classes.add(cls)
+            self.result.runs_code = self.result.runs_code or runs_code(cls)
             self.visit_hints(cls, {field.name for field in fields}, path, bound)
         elif issubclass(cls, _NATIVE):
             if not issubclass(cls, (str, int, float)):
@@ -266,7 +274,6 @@ class _Surveyor:
         """A model answers for its own fields; only what changes our encoding is looked for in them."""
         self.result.classes.add(cls)
         self.result.has_dict = True
-        self.result.watch = True
         inner = Survey()
         surveyor = _Surveyor(inner)
         surveyor.open = self.open
@@ -290,7 +297,7 @@ def _hashable(thing: Any) -> bool:
     return True
 
 
-def _unwrap(annotation: Any) -> Any:
+def unwrapped(annotation: Any) -> Any:
     """The type inside `Annotated`, `Final`, `NewType` and `type X = ...`; `None` means `NoneType`."""
     while True:
         if annotation is None:

@@ -18,6 +18,7 @@ from msgspec.structs import astuple
 
 from perdure import limits
 from perdure.errors import NotDecodable, NotStorable
+from perdure.kernel.refusals import is_ordinary
 from perdure.kernel.values import codec_for, too_large
 
 #: Combinations of argument types remembered per function; more than this is a function called with anything.
@@ -83,6 +84,8 @@ class ArgumentsCodec:
         if kwargs:
             return self._within_limit(self._encode_bound(args, kwargs)), None
         kinds = tuple(map(type, args))
+        if not all(map(is_ordinary, kinds)):
+            return self._within_limit(self._encode_bound(args, kwargs)), None
         try:
             call = self.direct[kinds]
         except KeyError:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from perdure.kernel.refusals import is_a
+
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "pathlib": ("PurePath",),
     "fractions": ("Fraction",),
@@ -30,7 +32,7 @@ def leaves() -> tuple[Any, ...]:
 
 
 def is_path(cls: type) -> bool:
-    return any(issubclass(cls, path) for path in loaded("pathlib"))
+    return is_a(cls, tuple(loaded("pathlib")))
 
 
 def classes() -> tuple[Any, ...]:
@@ -42,7 +44,7 @@ def fetch(module: str, name: str) -> Any:
     """A class by its name, importing its module now. Raises `LookupError` if it is none that is stored."""
     found: Any
     match module:
-        case "pathlib" if name in ("Path", "PurePosixPath", "PureWindowsPath"):
+        case "pathlib" if name in ("Path", "PurePath", "PurePosixPath", "PureWindowsPath"):
             import pathlib as found
         case "fractions" if name in _NAMES[module]:
             import fractions as found

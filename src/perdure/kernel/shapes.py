@@ -12,133 +12,26 @@ To support one more kind of class, add its case to `fields_of` (classes with fie
 from __future__ import annotations
 
 import enum
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from perdure.errors import BadDefinition, NameClash
+from perdure.kernel import models
+from perdure.kernel.instances import by_attributes, by_struct, by_tuple, fields_of, hook_of, is_pydantic, state_of
+from perdure.kernel.refusals import Refused, a_thing, brief, class_name, is_a, qualified_name
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-HINT = "Return plain data, or register the class with `perdure.storable`."
-
-
-class Refused(Exception):
-    """A value, or stored data, that cannot cross. Gathers its path while it travels up the walk."""
-
-    def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
-        self.parts: list[str] = []
-
-    def at(self, part: str) -> Refused:
-        """Add the part of the path that leads to where this was raised."""
-        self.parts.append(part)
-        return self
-
-    @property
-    def path(self) -> str:
-        """`$.rows[3].conn`; the middle of a very long path is cut out."""
-        parts = self.parts[::-1]
-        if len(parts) > 24:
-            parts = [*parts[:12], " ... ", *parts[-6:]]
-        return "$" + "".join(parts)
-
-    def text(self) -> str:
-        """The sentence, or two, that an error message ends with."""
-        return f"{self.path} {self.reason}." + (f" {self.hint}" if self.hint else "")
-
-
-def key_part(key: object) -> str:
-    """The part of a path for one key of a dict."""
-    if type(key) is str and key.isidentifier():
-        return f".{key}"
-    if isinstance(key, (str, int, float, bytes, type(None))):
-        text = ascii(key)
-        return f"[{text if len(text) <= 40 else text[:37] + '...'}]"
-    return f"[<{type(key).__name__}>]"
-
-
-def a_thing(cls: type) -> str:
-    """`a socket`, `an Order`."""
-    name = cls.__name__
-    return f"{'an' if name[:1] in 'aeiouAEIO' else 'a'} {name}"
-
-
-class Field(msgspec.Struct, frozen=True):
-    """One field of a class. `default` makes the value of a field the data does not have."""
-
-    name: str
-    default: Callable[[Any], Any] | None
-
-
-def is_pydantic(cls: type) -> bool:
-    """Whether `cls` is a pydantic model. Does not import pydantic: nobody has a model who has not."""
-    pydantic = sys.modules.get("pydantic")
-    base = getattr(pydantic, "BaseModel", None)
-    return isinstance(base, type) and issubclass(cls, base)
-
-
-def is_named_tuple(cls: type) -> bool:
-    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
-
-
-def _constant(value: Any) -> Callable[[Any], Any]:
-    return lambda _self: value
-
-
-def _calling(factory: Callable[[], Any]) -> Callable[[Any], Any]:
-    return lambda _self: factory()
-
-
-def _dataclass_field(field: Any, missing: object) -> Field:
-    if field.default is not missing:
-        return Field(field.name, _constant(field.default))
-    if field.default_factory is not missing:
-        return Field(field.name, _calling(field.default_factory))
-    # A field that __init__ does not take is made by __post_init__, so old data may lack it.
-    return Field(field.name, None if field.init else _constant(None))
-
-
-def _struct_field(field: msgspec.structs.FieldInfo) -> Field:
-    if field.default is not msgspec.NODEFAULT:
-        return Field(field.name, _constant(field.default))
-    if field.default_factory is not msgspec.NODEFAULT:
-        return Field(field.name, _calling(field.default_factory))
-    return Field(field.name, None)
-
-
-def _attrs_field(attribute: Any) -> Field:
-    default = attribute.default
-    if default is getattr(sys.modules.get("attr"), "NOTHING", None):
-        return Field(attribute.name, None)
-    if hasattr(default, "factory") and hasattr(default, "takes_self"):
-        return Field(attribute.name, default.factory if default.takes_self else _calling(default.factory))
-    return Field(attribute.name, _constant(default))
-
-
-def fields_of(cls: type) -> tuple[Field, ...] | None:
-    """The fields of a dataclass, struct, attrs class or named tuple; None for any other class."""
-    if issubclass(cls, msgspec.Struct):
-        return tuple(_struct_field(field) for field in msgspec.structs.fields(cls))
-    dataclasses = sys.modules.get("dataclasses")  # nobody has one who has not imported it
-    if dataclasses is not None and dataclasses.is_dataclass(cls):
-        return tuple(_dataclass_field(field, dataclasses.MISSING) for field in dataclasses.fields(cls))
-    if "__attrs_attrs__" in vars(cls):
-        return tuple(_attrs_field(attribute) for attribute in vars(cls)["__attrs_attrs__"])
-    if is_named_tuple(cls):
-        defaults: Mapping[str, Any] = getattr(cls, "_field_defaults", {})
-        names: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
-        return tuple(Field(name, _constant(defaults[name]) if name in defaults else None) for name in names)
-    return None
-
 
 class Form(msgspec.Struct, frozen=True):
-    """How instances of one class are stored under one name."""
+    """How instances of one class are stored under one name.
+
+    `take_apart` gives the data of an instance, and `rest` what it holds besides, or None. `put_together` makes an
+    instance from the data alone, `restore` from both.
+    """
 
     name: str
     cls: type
@@ -146,38 +39,37 @@ class Form(msgspec.Struct, frozen=True):
     put_together: Callable[[Any], Any]
     custom: bool = False  # by functions of the user
     upcast: Callable[[Any], Any] | None = None
+    rest: Callable[[Any], dict[str, Any] | None] | None = None
+    restore: Callable[[Any, dict[str, Any]], Any] | None = None
 
-    def build(self, payload: Any) -> Any:
+    def build(self, payload: Any, rest: dict[str, Any] | None = None) -> Any:
         """An instance from what `take_apart` gave, now or in an earlier release. Raises `Refused`."""
         try:
-            return self.put_together(self.upcast(payload) if self.upcast is not None else payload)
+            payload = self.upcast(payload) if self.upcast is not None else payload
+            if rest is None or self.restore is None:
+                return self.put_together(payload)
+            return self.restore(payload, rest)
         except Refused:
             raise
         except Exception as error:
-            reason = f"does not make {a_thing(self.cls)}: {type(error).__name__}: {_brief(error)}"
+            reason = f"does not make {a_thing(self.cls)}: {class_name(type(error))}: {brief(error)}"
             raise Refused(reason) from None
 
-    def apart(self, value: Any) -> Any:
-        """The data of an instance. Raises `Refused`."""
+    def apart(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
+        """The data of an instance, and what it holds besides. Raises `Refused`."""
         try:
-            return self.take_apart(value)
+            rest = self.rest(value) if self.rest is not None else None
+            if rest is not None and is_pydantic(self.cls):
+                return models.fields(value), rest
+            return self.take_apart(value), rest
         except Refused:
             raise
         except Exception as error:
-            reason = f"is {a_thing(self.cls)} that cannot be taken apart: {type(error).__name__}: {_brief(error)}"
+            reason = f"is {a_thing(self.cls)} that cannot be taken apart: {class_name(type(error))}: {brief(error)}"
             raise Refused(reason) from None
 
 
-def _brief(error: Exception) -> str:
-    try:
-        return " ".join(str(error).split())[:300]
-    except Exception:
-        return "<its message could not be read>"
-
-
-def _fields_apart(fields: tuple[Field, ...]) -> Callable[[Any], Any]:
-    names = [field.name for field in fields]
-
+def _fields_apart(names: list[str]) -> Callable[[Any], Any]:
     def take_apart(value: Any) -> dict[str, Any]:
         # A field may be unset (`del self.x`, or init=False and never assigned): it is then left out.
         return {name: getattr(value, name) for name in names if hasattr(value, name)}
@@ -185,67 +77,49 @@ def _fields_apart(fields: tuple[Field, ...]) -> Callable[[Any], Any]:
     return take_apart
 
 
-def _values(cls: type, fields: tuple[Field, ...], payload: Any) -> dict[str, Any]:
-    """The fields that `payload` has; fields it has too many are ignored, they belong to an older class."""
-    if type(payload) is not dict:
-        raise Refused(f"is {a_thing(type(payload))} where the fields of {cls.__name__} are expected")
-    for field in fields:
-        if field.name not in payload and field.default is None:
-            raise Refused(f"lacks the field {field.name!r} of {cls.__name__}")
-    return {field.name: payload[field.name] for field in fields if field.name in payload}
+def _form_by_fields(cls: type, name: str) -> Form | None:
+    fields = fields_of(cls)
+    if fields is None:
+        return None
+    by_kind = by_struct if is_a(cls, (msgspec.Struct,)) else by_tuple if is_a(cls, (tuple,)) else by_attributes
+    base = tuple if by_kind is by_tuple else None
+    put_together, names = by_kind(cls, fields), [field.name for field in fields]
+    hook = hook_of(cls) if base is None else None
+    made = hook.makes if hook is not None else frozenset[str]()
 
+    def rest(value: Any) -> dict[str, Any] | None:
+        state = state_of(value, base)
+        return {key: item for key, item in state.items() if key not in names and key not in made} or None
 
-def _by_attributes(cls: type, fields: tuple[Field, ...]) -> Callable[[Any], Any]:
-    """As msgspec does it: no `__init__`, fields set directly (frozen or not), then the post-init hook."""
-    post_init = getattr(cls, "__post_init__", None) or getattr(cls, "__attrs_post_init__", None)
-
-    def put_together(payload: Any) -> Any:
-        values = _values(cls, fields, payload)
-        built: Any = object.__new__(cls)
-        for field in fields:
-            if field.name in values:
-                object.__setattr__(built, field.name, values[field.name])
-            elif field.default is not None:
-                object.__setattr__(built, field.name, field.default(built))
-        if post_init is not None:
-            post_init(built)
+    def restore(payload: Any, rest: dict[str, Any]) -> Any:
+        built = put_together(payload)
+        for key, item in rest.items():
+            object.__setattr__(built, key, item)
         return built
 
-    return put_together
-
-
-def _by_call(cls: type, fields: tuple[Field, ...]) -> Callable[[Any], Any]:
-    return lambda payload: cls(**_values(cls, fields, payload))
-
-
-def _pydantic_apart(value: Any) -> Any:
-    # round_trip leaves computed fields out: a model that forbids extra fields could not read them back.
-    return value.model_dump(mode="python", by_alias=True, round_trip=True)
+    return Form(name, cls, _fields_apart(names), put_together, rest=rest, restore=restore)
 
 
 def form_of(cls: type, name: str) -> Form | None:
     """The form of a class that needs no help, or None."""
-    if issubclass(cls, enum.Enum):
+    if is_a(cls, (enum.Enum,)):
         return Form(name, cls, lambda member: member.value, cls)
     if is_pydantic(cls):
-        return Form(name, cls, _pydantic_apart, cls.model_validate)  # type: ignore[attr-defined]
-    fields = fields_of(cls)
-    if fields is None:
-        return None
-    by_call = issubclass(cls, (msgspec.Struct, tuple))
-    return Form(name, cls, _fields_apart(fields), _by_call(cls, fields) if by_call else _by_attributes(cls, fields))
+        return Form(name, cls, models.dump, models.validate(cls), rest=models.rest, restore=models.restore(cls))
+    return _form_by_fields(cls, name)
 
 
 # -- registered classes ----------------------------------------------------------------------------------
 
-_by_class: dict[type, Form] = {}
+#: By the id of the class, which its form keeps alive: the hash of a class may be the user's.
+_by_class: dict[int, Form] = {}
 _by_name: dict[str, Form] = {}
 _listeners: list[Callable[[], object]] = []
 
 
 def registered(cls: type) -> Form | None:
     """The form `storable` gave this class."""
-    return _by_class.get(cls)
+    return _by_class.get(id(cls))
 
 
 def registered_name(name: str) -> Form | None:
@@ -271,9 +145,9 @@ def _register(form: Form) -> None:
             f"{form.cls.__module__}.{form.cls.__qualname__}. Give one of them `name=...`."
         )
     if known is not None:
-        _by_class.pop(known.cls, None)
+        _by_class.pop(id(known.cls), None)
     _by_name[form.name] = form
-    _by_class[form.cls] = form
+    _by_class[id(form.cls)] = form
     for listener in _listeners:
         listener()
 
@@ -344,7 +218,7 @@ def _registration(
         raise BadDefinition(f"`storable` takes a class, not {a_thing(type(cls))}.")
     if (encode is None) != (decode is None):
         raise BadDefinition(f"`storable` of {cls.__qualname__} needs both `encode` and `decode`, or neither.")
-    stored_name = name if name is not None else cls.__qualname__
+    stored_name = name if name is not None else qualified_name(cls)
     if encode is not None and decode is not None:
         return Form(stored_name, cls, encode, decode, custom=True, upcast=upcast)
     form = form_of(cls, stored_name)

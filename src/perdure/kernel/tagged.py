@@ -7,17 +7,24 @@ What JSON has, looks like JSON. Everything else is an object with one key that s
     {"$datetime": iso}  {"$date": iso}       {"$time": iso}          {"$timedelta": [days, seconds, micros]}
     {"$decimal": text}  {"$fraction": [numerator, denominator]}      {"$complex": text}
     {"$uuid": text}     {"$path": text}      {"$purepath": [flavour, text]}         {"$ip": [class, text]}
+    {"$memoryview": ...}                     {"$counter": [[key, count], ...]}
+    {"$ordereddict": [[key, value], ...]}    {"$defaultdict": [factory, [[key, value], ...]]}
+    {"$deque": [maxlen, [...]]}
     {"$object": [name, data]}                a class registered with `storable`, or named by the annotation
+    {"$object": [name, data, rest]}          with what such an instance holds besides its fields
 
-Subclasses of built-in types come back as the built-in type (FAULTS E14). The encoding of equal values is the
-same in every process: members of sets are sorted by their encoding. Decoding imports nothing and makes
-instances only of classes this process has registered or annotated.
+Subclasses of built-in types without state of their own come back as the built-in type (FAULTS E14). The encoding of
+equal values is the same in every process: members of sets are sorted by their encoding. Decoding imports nothing and
+makes instances only of classes this process has registered or annotated. No method of a subclass is called: values are
+read by the methods of the built-in type.
 """
 
 from __future__ import annotations
 
 import base64
+import enum
 import math
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -28,16 +35,25 @@ import msgspec
 
 from perdure import limits
 from perdure.kernel import rare
-from perdure.kernel.shapes import (
+from perdure.kernel.instances import is_named_tuple, state_of
+from perdure.kernel.refusals import (
     HINT,
-    Form,
     Refused,
     a_thing,
-    form_of,
-    is_named_tuple,
+    brief,
+    class_name,
+    is_a,
+    is_ordinary,
     key_part,
-    registered,
-    registered_name,
+    mro_of,
+    qualified_name,
+)
+from perdure.kernel.shapes import Form, form_of, registered, registered_name
+
+#: A journal is read by people and copied into backups. See docs/decisions/0106.
+_HOW_TO_STORE_SECRETS: Final = (
+    "A secret is not written to the journal in the clear: store where to find it, or give the class functions that "
+    "encrypt, `storable(cls, encode=..., decode=...)`."
 )
 
 INT_MIN: Final = -(2**63)
@@ -64,10 +80,10 @@ class Walker:
     """
 
     def __init__(self, classes: frozenset[type] = frozenset()) -> None:
-        self._by_class: dict[type, Form] = {}
+        self._by_class: dict[int, Form] = {}  # by the id of the class: see `shapes`
         self._by_name: dict[str, Form | None] = {}
         for cls in classes:
-            form = form_of(cls, cls.__qualname__)
+            form = form_of(cls, qualified_name(cls))
             if form is not None:
                 self._add(form)
 
@@ -78,12 +94,12 @@ class Walker:
         if name in self._by_name:
             rival = self._by_name[name]
             if rival is not None:
-                self._by_class[rival.cls] = msgspec.structs.replace(rival, name=f"{rival.cls.__module__}:{name}")
+                self._by_class[id(rival.cls)] = msgspec.structs.replace(rival, name=f"{rival.cls.__module__}:{name}")
             self._by_name[name] = None
-            self._by_class[form.cls] = msgspec.structs.replace(form, name=full)
+            self._by_class[id(form.cls)] = msgspec.structs.replace(form, name=full)
         else:
             self._by_name[name] = form
-            self._by_class[form.cls] = form
+            self._by_class[id(form.cls)] = form
         self._by_name[full] = form
 
     # -- to plain data -----------------------------------------------------------------------------------
@@ -105,40 +121,53 @@ class Walker:
             return self._dict(value, depth)
         if kind is list:
             return self._list(value, depth)
-        form = registered(kind) or self._by_class.get(kind)
+        form = registered(kind) or self._by_class.get(id(kind))
         if form is not None:
-            return {"$object": [form.name, self._payload(form, value, depth)]}
+            return {"$object": self._object(form, value, depth)}
         return self._builtin(kind, value, depth)
 
-    def _payload(self, form: Form, value: Any, depth: int) -> Any:
-        payload = form.apart(value)
+    def _object(self, form: Form, value: Any, depth: int) -> list[Any]:
+        payload, rest = form.apart(value)
         # One class may be stored as an instance of another; the depth still counts, so cycles end.
-        return self.plain(payload, depth + 1)
+        out = [form.name, self.plain(payload, depth + 1)]
+        return out if rest is None else [*out, self._pairs(rest.items(), depth + 1)]
 
     def _builtin(self, kind: type, value: Any, depth: int) -> Any:
-        if not is_named_tuple(kind):  # as a bare tuple it would lose its names: register it
-            for base in kind.__mro__:
-                if base in _SCALARS:
-                    return _SCALARS[base](value)
-                if base.__name__ in _RARE and base in rare.classes():
-                    return _RARE[base.__name__](value)
-                if base in _CONTAINERS:
-                    return _CONTAINERS[base](self, value, depth)
-        raise Refused(f"is {a_thing(kind)}", HINT)
+        try:
+            base = _builtin_base(kind)
+            if base is not None and kind is not base and state_of(value, base):
+                base = None  # it is more than the built-in value
+        except Exception:
+            base = None
+        if base is None:
+            raise _refusal(kind)
+        if base in _CONTAINERS:
+            return _CONTAINERS[base](self, value, depth)
+        try:
+            return (_SCALARS.get(base) or _RARE[base.__name__])(value)
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(
+                f"is {a_thing(kind)} that cannot be read: {class_name(type(error))}: {brief(error)}"
+            ) from None
 
     def _list(self, value: Any, depth: int) -> list[Any]:
+        return self._items(list.__iter__(value), depth)
+
+    def _items(self, items: Any, depth: int) -> list[Any]:
         out: list[Any] = []
         try:
-            for item in value:
+            for item in items:
                 out.append(self.plain(item, depth + 1))
         except Refused as refused:
             raise refused.at(f"[{len(out)}]") from None
         return out
 
-    def _set(self, value: Any, depth: int) -> list[Any]:
+    def _members(self, members: Any, depth: int) -> list[Any]:
         out: list[Any] = []
         try:
-            for item in value:
+            for item in members:
                 out.append(self.plain(item, depth + 1))
         except Refused as refused:
             raise refused.at("[]") from None
@@ -146,26 +175,33 @@ class Walker:
         return out
 
     def _dict(self, value: Any, depth: int) -> dict[str, Any]:
-        for key in value:
+        for key in dict.__iter__(value):
             if type(key) is not str or key[:1] == "$" or not encodable(key):
-                return {"$dict": self._pairs(value, depth)}
+                return {"$dict": self._pairs(dict.items(value), depth)}
         out: dict[str, Any] = {}
         key = ""
         try:
-            for key, item in value.items():
+            for key, item in dict.items(value):
                 out[key] = self.plain(item, depth + 1)
         except Refused as refused:
             raise refused.at(key_part(key)) from None
         return out
 
-    def _pairs(self, value: Any, depth: int) -> list[Any]:
-        return [self._pair(key, item, depth) for key, item in value.items()]
+    def _pairs(self, items: Any, depth: int) -> list[Any]:
+        return [self._pair(key, item, depth) for key, item in items]
 
     def _pair(self, key: Any, item: Any, depth: int) -> list[Any]:
         try:
             return [self.plain(key, depth + 1), self.plain(item, depth + 1)]
         except Refused as refused:
             raise refused.at(key_part(key)) from None
+
+    def _defaultdict(self, value: Any, depth: int) -> list[Any]:
+        factory = value.default_factory
+        for name, known in _FACTORIES.items():
+            if factory is known:
+                return [name, self._pairs(dict.items(value), depth)]
+        raise Refused("is a defaultdict with a factory that cannot be stored", "Store `dict(...)` of it.")
 
     # -- from plain data ---------------------------------------------------------------------------------
 
@@ -208,6 +244,8 @@ class Walker:
             return self._unobject(body)
         if tag == "$tagged":  # what a typed codec puts around tagged data
             return self.value(body)
+        if tag in _NESTED:
+            return self._nested(tag, body)
         if tag in _COLLECTIONS:
             return _checked(tag, _COLLECTIONS[tag], self._unlist(body))
         read = _READERS.get(tag)
@@ -216,9 +254,9 @@ class Walker:
         return _checked(tag, read, body)
 
     def _unobject(self, body: Any) -> Any:
-        if type(body) is not list or len(body) != 2 or type(body[0]) is not str:
+        if type(body) is not list or len(body) not in (2, 3) or type(body[0]) is not str:
             raise Refused("is a damaged '$object'")
-        name, payload = body
+        name, payload = body[:2]
         form = registered_name(name) or self._by_name.get(name)
         if form is None:
             raise Refused(
@@ -226,7 +264,31 @@ class Walker:
                 "Register it with `perdure.storable`, using this name.",
             )
         form = registered(form.cls) or form  # the upcaster, when the annotation named the class
-        return form.build(self.value(payload))
+        rest = _checked("$object", dict, self._unlist(body[2])) if len(body) == 3 else None
+        return form.build(self.value(payload), rest)
+
+    def _nested(self, tag: str, body: Any) -> Any:
+        """A collection with one more piece of data: what its items are put into, and the items."""
+        if type(body) is not list or len(body) != 2:
+            raise Refused(f"is not readable as {tag!r}")
+        return _checked(tag, lambda items: _NESTED[tag](body[0], items), self._unlist(body[1]))
+
+
+def _builtin_base(kind: type) -> type | None:
+    """The built-in type that values of this class are stored as."""
+    if is_named_tuple(kind) or is_a(kind, (enum.Enum,)):
+        return None  # they would lose their names: register or annotate them
+    for base in mro_of(kind):
+        if is_ordinary(base) and (base in _SCALARS or base in _CONTAINERS):
+            return base
+        if class_name(base) in _RARE and any(base is known for known in rare.classes()):
+            return base
+    return None
+
+
+def _refusal(kind: type) -> Refused:
+    secret = class_name(kind) in ("SecretStr", "SecretBytes", "Secret")
+    return Refused(f"is {a_thing(kind)}", _HOW_TO_STORE_SECRETS if secret else HINT)
 
 
 def _checked(tag: str, read: Callable[[Any], Any], body: Any) -> Any:
@@ -249,30 +311,53 @@ def _base64(value: Any) -> str:
     return base64.b64encode(value).decode("ascii")
 
 
+# Attributes as the built-in type has them: a subclass may have its own.
+_DATETIME_FOLD: Final[Callable[[Any], Any]] = datetime.__dict__["fold"].__get__
+_TIME_FOLD: Final[Callable[[Any], Any]] = time.__dict__["fold"].__get__
+_TIME_ZONE: Final[Callable[[Any], Any]] = time.__dict__["tzinfo"].__get__
+_UUID_INT: Final[Callable[[Any], Any]] = UUID.__dict__["int"].__get__
+_TIMEDELTA_PARTS: Final[tuple[Callable[[Any], Any], ...]] = tuple(
+    timedelta.__dict__[name].__get__ for name in ("days", "seconds", "microseconds")
+)
+
+
+def _viewed(value: memoryview) -> bytes:
+    if value.format != "B" or value.ndim != 1:
+        raise Refused("is a memoryview of something else than bytes", "Store the bytes.")
+    return bytes(value)
+
+
 def _datetime(value: datetime) -> Any:
     iso = datetime.isoformat(value)
     # A zone is kept as its offset: the instant must not depend on the tz database of whoever replays.
-    return {"$datetime": [iso, 1] if value.fold else iso}
+    return {"$datetime": [iso, 1] if _DATETIME_FOLD(value) else iso}
 
 
 def _time(value: time) -> Any:
-    if value.tzinfo is not None and value.utcoffset() is None:
+    if _TIME_ZONE(value) is not None and time.utcoffset(value) is None:
         raise Refused("is a time in a zone without a fixed offset", "Store a datetime, or the zone's name beside it.")
     iso = time.isoformat(value)
-    return {"$time": [iso, 1] if value.fold else iso}
+    return {"$time": [iso, 1] if _TIME_FOLD(value) else iso}
 
 
 def _path(value: Any) -> Any:
-    text = _text(str(value))
-    if isinstance(value, rare.fetch("pathlib", "Path")):
+    kind = type(value)
+    text = _text(rare.fetch("pathlib", "PurePath").__str__(value))
+    if is_a(kind, (rare.fetch("pathlib", "Path"),)):
         return {"$path": text}
-    windows = isinstance(value, rare.fetch("pathlib", "PureWindowsPath"))
+    windows = is_a(kind, (rare.fetch("pathlib", "PureWindowsPath"),))
     return {"$purepath": ["windows" if windows else "posix", text]}
 
 
 def _ip(value: Any) -> Any:
     known = rare.loaded("ipaddress")
-    return {"$ip": [next(base.__name__ for base in type(value).__mro__ if base in known), str(value)]}
+    base: Any = next(base for base in mro_of(type(value)) if any(base is cls for cls in known))
+    return {"$ip": [base.__name__, base.__str__(value)]}
+
+
+def _fraction(value: Any) -> Any:
+    base = rare.fetch("fractions", "Fraction")
+    return {"$fraction": [_plain_int(base.numerator.fget(value)), _plain_int(base.denominator.fget(value))]}
 
 
 def _plain_int(value: int) -> Any:
@@ -293,18 +378,18 @@ _SCALARS: Final[dict[type, Callable[[Any], Any]]] = {
     complex: lambda value: {"$complex": complex.__repr__(value)},
     bytes: lambda value: {"$bytes": _base64(value)},
     bytearray: lambda value: {"$bytearray": _base64(value)},
-    memoryview: lambda value: {"$bytes": _base64(bytes(value))},
+    memoryview: lambda value: {"$memoryview": _base64(_viewed(value))},
     datetime: _datetime,
     date: lambda value: {"$date": date.isoformat(value)},
     time: _time,
-    timedelta: lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
+    timedelta: lambda value: {"$timedelta": [part(value) for part in _TIMEDELTA_PARTS]},
     Decimal: lambda value: {"$decimal": Decimal.__str__(value)},
-    UUID: lambda value: {"$uuid": UUID.__str__(value)},
+    UUID: lambda value: {"$uuid": str(UUID(int=_UUID_INT(value)))},
 }
 
 # The same for classes of modules that are not imported here: see `rare`.
 _RARE: Final[dict[str, Callable[[Any], Any]]] = {
-    "Fraction": lambda value: {"$fraction": [_plain_int(value.numerator), _plain_int(value.denominator)]},
+    "Fraction": lambda value: _fraction(value),
     "PurePath": _path,
     "IPv4Address": _ip,
     "IPv6Address": _ip,
@@ -315,9 +400,19 @@ _RARE: Final[dict[str, Callable[[Any], Any]]] = {
 _CONTAINERS: Final[dict[type, Callable[[Walker, Any, int], Any]]] = {
     dict: Walker._dict,
     list: Walker._list,
-    tuple: lambda walker, value, depth: {"$tuple": walker._list(value, depth)},
-    set: lambda walker, value, depth: {"$set": walker._set(value, depth)},
-    frozenset: lambda walker, value, depth: {"$frozenset": walker._set(value, depth)},
+    tuple: lambda walker, value, depth: {"$tuple": walker._items(tuple.__iter__(value), depth)},
+    set: lambda walker, value, depth: {"$set": walker._members(set.__iter__(value), depth)},
+    frozenset: lambda walker, value, depth: {"$frozenset": walker._members(frozenset.__iter__(value), depth)},
+    Counter: lambda walker, value, depth: {"$counter": walker._pairs(dict.items(value), depth)},
+    OrderedDict: lambda walker, value, depth: {"$ordereddict": walker._pairs(OrderedDict.items(value), depth)},
+    defaultdict: lambda walker, value, depth: {"$defaultdict": walker._defaultdict(value, depth)},
+    deque: lambda walker, value, depth: {"$deque": [value.maxlen, walker._items(deque.__iter__(value), depth)]},
+}
+
+#: What makes the missing values of a defaultdict: only these are known in every process.
+_FACTORIES: Final[dict[str | None, Any]] = {
+    None: None,
+    **{kind.__name__: kind for kind in (bool, int, float, str, bytes, list, dict, set, tuple, frozenset)},
 }
 
 
@@ -353,6 +448,13 @@ _COLLECTIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "$set": set,
     "$frozenset": frozenset,
     "$dict": dict,
+    "$counter": lambda pairs: Counter(dict(pairs)),
+    "$ordereddict": OrderedDict,
+}
+
+_NESTED: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "$defaultdict": lambda factory, pairs: defaultdict(_FACTORIES[factory], dict(pairs)),
+    "$deque": lambda maxlen, items: deque(items, maxlen),
 }
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -361,6 +463,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "$float": float,
     "$complex": complex,
     "$bytes": lambda body: base64.b64decode(body, validate=True),
+    "$memoryview": lambda body: memoryview(base64.b64decode(body, validate=True)),
     "$bytearray": lambda body: bytearray(base64.b64decode(body, validate=True)),
     "$datetime": _read_datetime,
     "$date": date.fromisoformat,

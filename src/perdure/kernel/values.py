@@ -4,9 +4,10 @@ A value whose annotation says everything about it is plain, readable JSON throug
 annotation, or with `Any` inside, it is tagged JSON (`kernel.tagged`). A typed value that plain JSON cannot
 carry exactly (NaN, lone surrogates, huge ints, a fold) is tagged JSON too, inside `{"$tagged": ...}`.
 
-Promises: what `encode` returns, `decode` reads. A value that is not what its annotation says, or that would
-lose something on the way, is refused by `encode`, with its path; it never becomes an error of some later
-replay. No pickle, no import, no class that this process did not register or annotate (FAULTS S1).
+Promises: what `encode` returns, `decode` reads, and it is the same value: `encode` reads back what it has written
+and compares the two (`kernel.exact`). A value that is not what its annotation says, or that would lose something on
+the way, is refused by `encode`, with its path; it never becomes an error of some later replay.
+No pickle, no import, no class that this process did not register or annotate (FAULTS S1).
 
 `kernel.codec` is the door to this; `arguments.py` does the same for the arguments of one function.
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import datetime, time
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -24,9 +24,13 @@ from msgspec import Raw
 
 from perdure import limits
 from perdure.errors import NotDecodable, NotStorable, TooLarge
-from perdure.kernel import rare
-from perdure.kernel.annotations import Survey, is_open, scalar_types, shown, survey
-from perdure.kernel.shapes import Refused, is_pydantic, on_registration, registered
+from perdure.kernel import models, rare
+from perdure.kernel.annotations import Survey, is_cacheable, is_open, scalar_types, shown, survey
+from perdure.kernel.exact import difference
+from perdure.kernel.instances import is_pydantic
+from perdure.kernel.quiet import Reader
+from perdure.kernel.refusals import Refused, class_name, is_a, is_ordinary, readable
+from perdure.kernel.shapes import on_registration, registered
 from perdure.kernel.tagged import Walker
 
 T = TypeVar("T")
@@ -35,6 +39,8 @@ T = TypeVar("T")
 UNREAD: Final = object()
 
 _ENVELOPE: Final = b'{"$tagged":'
+#: What instances are written with: classes have code of the user, so these are read back before they are accepted.
+_OBJECT: Final = b'{"$object":'
 #: What every tag begins with. Looked for with `find`: `in` first tries whether bytes are a number, by an exception.
 _TAG: Final = b'"$'
 
@@ -54,16 +60,20 @@ def _encode_hook(value: Any) -> Any:
     cls: type = type(value)
     form = registered(cls)
     if form is not None and form.custom:
-        return _untyped.plain(form.apart(value))
+        return _untyped.plain(form.apart(value)[0])
     if is_pydantic(cls):
-        return value.model_dump(mode="json", by_alias=True, round_trip=True)
-    if isinstance(value, (complex, *rare.classes())):
+        return models.dump_json(value)
+    if is_a(cls, (complex,)):
+        return complex.__str__(value)
+    if is_a(cls, rare.classes()):
         return str(value)
-    bases: tuple[Any, ...] = (str, int, float, bytes)
-    for base in bases:  # a subclass: stored as its base (FAULTS E14)
-        if isinstance(value, base):
-            return base(value)
-    raise TypeError(cls)
+    bases: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+        (str, str.__str__), (int, int.__index__), (float, float.__float__), (bytes, bytes.__bytes__),
+    )  # fmt: skip
+    for base, exactly in bases:  # a subclass: stored as its base (FAULTS E14)
+        if is_a(cls, (base,)):
+            return exactly(value)
+    raise TypeError(class_name(cls))
 
 
 def _decode_hook(cls: Any, plain: Any) -> Any:
@@ -74,7 +84,7 @@ def _decode_hook(cls: Any, plain: Any) -> Any:
         upcast = form.upcast if form is not None else None
         data = _encode_json(upcast(plain) if upcast is not None else plain)
         return cls.model_validate_json(data)  # type: ignore[attr-defined]
-    if isinstance(cls, type) and issubclass(cls, (complex, *rare.classes(), str, int, float)):
+    if isinstance(cls, type) and is_a(cls, (complex, *rare.classes(), str, int, float)):
         make: Callable[[Any], Any] = cls
         return make(plain)
     raise TypeError(f"{shown(cls)} cannot be read back")
@@ -87,40 +97,34 @@ def _built(build: Callable[[Any], Any], payload: Any) -> Any:
         raise ValueError(refused.text()) from None  # msgspec adds the path
 
 
-# -- what plain JSON loses -------------------------------------------------------------------------------
+# -- what plain JSON has no way to say -------------------------------------------------------------------
 
 
 def _inexact(plain: Any) -> bool:
     """Whether `msgspec.json` would silently change something in this data."""
-    if isinstance(plain, float):
+    kind = type(plain)
+    if kind is float:
         return not math.isfinite(plain)
-    if isinstance(plain, (datetime, time)):
-        offset = plain.utcoffset()
-        zoned_time = isinstance(plain, time) and plain.tzinfo is not None and offset is None
-        return plain.fold == 1 or zoned_time or (offset is not None and offset.total_seconds() % 60 != 0)
-    if isinstance(plain, dict):
+    if kind is dict:
         return any(_inexact(key) or _inexact(item) for key, item in plain.items())
-    if isinstance(plain, (list, tuple, set, frozenset)):
+    if kind in (list, tuple, set, frozenset):
         return any(map(_inexact, plain))
     return False
 
 
+def _readable_hook(value: Any) -> Any:
+    """As `_encode_hook`; raises for a model that does not read what it writes, because of its aliases or validators."""
+    plain = _encode_hook(value)
+    if is_pydantic(type(value)):
+        _decode_hook(type(value), plain)
+    return plain
+
+
 def _loses_something(value: Any) -> bool:
     try:
-        return _inexact(msgspec.to_builtins(value, builtin_types=(datetime, time), enc_hook=_encode_hook))
+        return _inexact(msgspec.to_builtins(value, enc_hook=_readable_hook))
     except Exception:
         return True  # tagged encoding will say what is wrong, and where
-
-
-def _differs(before: Any, after: Any) -> bool:
-    """Whether fields, members or digits of `before` are gone in `after` (other spellings are fine)."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return any(key not in after or _differs(item, after[key]) for key, item in before.items())
-    if isinstance(before, list) and isinstance(after, list):
-        return len(before) != len(after) or any(map(_differs, before, after))
-    if isinstance(before, (int, float)) and isinstance(after, (int, float)):
-        return before != after
-    return False
 
 
 _STRINGS: Final = rb'"(?:[^"\\]|\\.)*"'
@@ -165,15 +169,26 @@ class _Typed:
         except Exception:
             return  # a union msgspec cannot tell apart, an unresolved name: tagged
         self.plain = self.survey.plain
+        reader = Reader(annotation) if self.survey.runs_code else None
         if self.upcast is not None and not is_pydantic(annotation):
-            self.decode = _upcasting(self.upcast, annotation)
+            self.decode = _upcasting(self.upcast, annotation, reader)
+        elif reader is not None:
+            self.decode = _reading(reader)
 
 
-def _upcasting(upcast: Callable[[Any], Any], annotation: Any) -> Callable[[bytes], Any]:
+def _upcasting(upcast: Callable[[Any], Any], annotation: Any, reader: Reader | None) -> Callable[[bytes], Any]:
+    target = annotation if reader is None else reader.annotation
+
     def decode(data: bytes) -> Any:
-        return msgspec.convert(upcast(_decode_json(data)), annotation, str_keys=True, dec_hook=_decode_hook)
+        value = msgspec.convert(upcast(_decode_json(data)), target, str_keys=True, dec_hook=_decode_hook)
+        return value if reader is None else reader.restored(value)
 
     return decode
+
+
+def _reading(reader: Reader) -> Callable[[bytes], Any]:
+    read = msgspec.json.Decoder(reader.annotation, dec_hook=_decode_hook).decode
+    return lambda data: reader.restored(read(data))
 
 
 class ValueCodec(Generic[T]):
@@ -195,13 +210,19 @@ class ValueCodec(Generic[T]):
             self._made = _Typed(self.annotation)
         return self._made
 
+    def is_scalar(self, value: object) -> bool:
+        """Whether workflow code may see this very value, since what a replay decodes is the same."""
+        kind = type(value)
+        return is_ordinary(kind) and kind in self.scalars
+
     def encode(self, value: T, what: str) -> bytes:
         """JSON bytes that `decode` reads back.
 
         Raises `NotStorable` with the path, or `TooLarge`; `what` names the value in the message.
         """
         data: bytes | None = None
-        if type(value) in self.scalars:
+        kind = type(value)
+        if type(kind) is type and kind in self.scalars:  # `is_scalar`, without the call
             try:
                 data = _encode_json(value)
             except ValueError:  # a lone surrogate, or more digits than CPython prints
@@ -247,13 +268,15 @@ class ValueCodec(Generic[T]):
             data = typed.encode(value)
         except Exception:
             return None  # not storable, or only tagged: the walk finds out, and where
-        watched = typed.survey.watch and _loses_something(value)
-        if watched or data.startswith(_ENVELOPE) or (typed.survey.recursive and _too_deep(data)):
+        if data.startswith(_ENVELOPE) or (typed.survey.recursive and _too_deep(data)):
             return None
         decoded = self._check(data, value, what)
         if decoded is Refused:
             return None
-        return data if self._keeps_everything(typed, data, decoded) else None
+        found = difference(value, decoded)
+        if found is not None and not found.is_json_to_blame:
+            raise found
+        return data if found is None else None
 
     def _check(self, data: bytes, value: Any, what: str) -> Any:
         """Decode what will be stored. `Refused`, the class, means that JSON is to blame, not the value."""
@@ -266,28 +289,30 @@ class ValueCodec(Generic[T]):
                 f"{what} cannot be stored: it is not {shown(self.annotation)}, as annotated. {_reason(error)}"
             ) from None
 
-    def _keeps_everything(self, typed: _Typed, data: bytes, decoded: Any) -> bool:
-        # An instance of a subclass would come back as its annotated base without the fields it added.
-        try:
-            again = typed.encode(decoded)
-            return again == data or not _differs(_decode_json(data), _decode_json(again))
-        except Exception:
-            return False
-
     def _encode_tagged(self, typed: _Typed, value: Any, what: str) -> bytes:
         plain = typed.walker.plain(value)
-        if typed.decode is None:
-            return _encode_json(plain)
-        if typed.plain or type(value) in self.scalars:
-            return _encode_json({"$tagged": plain})
         data = _encode_json(plain)
-        # Loose data without a tag is read by msgspec, which takes plain JSON from outside too.
-        if data.find(_TAG) >= 0:
-            return data
-        decoded = self._check(data, value, what)
-        if decoded is not Refused and self._keeps_everything(typed, data, decoded):
-            return data
-        return _encode_json({"$tagged": plain})
+        if typed.decode is None:
+            return self._verified(data, value)
+        if not (typed.plain or self.is_scalar(value)):
+            # Loose data without a tag is read by msgspec, which takes plain JSON from outside too.
+            if data.find(_TAG) >= 0:
+                return self._verified(data, value)
+            decoded = self._check(data, value, what)
+            found = None if decoded is Refused else difference(value, decoded)
+            if found is not None and not found.is_json_to_blame:
+                raise found
+            if found is None and decoded is not Refused:
+                return data
+        return self._verified(_encode_json({"$tagged": plain}), value)
+
+    def _verified(self, data: bytes, value: Any) -> bytes:
+        """What will be stored, if it comes back as `value`. Built-in types do, by construction."""
+        if data.find(_OBJECT) >= 0:
+            found = difference(value, self._read(data))
+            if found is not None:
+                raise found
+        return data
 
     def _read(self, data: bytes) -> Any:
         typed = self._typed
@@ -325,12 +350,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply."
     try:
-        text = " ".join(str(error).split())
+        text = readable(" ".join(str.__str__(str(error)).split()))
     except Exception:
         text = ""
     if isinstance(error, msgspec.ValidationError) and " - at `" not in text:
         text += " - at `$`"
-    return f"{text or type(error).__name__}."
+    return f"{text or class_name(type(error))}."
 
 
 # -- by annotation ---------------------------------------------------------------------------------------
@@ -341,6 +366,8 @@ on_registration(_codecs.clear)
 
 def codec_for(annotation: Any) -> ValueCodec[Any]:
     """The codec of a resolved annotation. `None`, `Any` and `Parameter.empty` mean that there is none."""
+    if not is_cacheable(annotation):
+        return ValueCodec(annotation)
     try:
         codec = _codecs.get(annotation)
         if codec is None:

@@ -292,7 +292,7 @@ steps_returned(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (!is_a(get(operation, step_data), (PyObject *)&PyBytes_Type)) {
         return NULL;
     }
-    int is_scalar = PySet_Contains(get(get(spec, spec_result), codec_scalars), (PyObject *)Py_TYPE(value));
+    int is_scalar = is_scalar_of(get(get(spec, spec_result), codec_scalars), value);
     PyObject *encoded = is_scalar < 0 ? NULL : encoded_result(spec, value, is_scalar);
     if (encoded == NULL) {
         if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_SystemExit)) {
@@ -357,7 +357,7 @@ steps_ended(PyObject *self, PyObject *attempt, PyObject *value)
     }
     int is_scalar = 0;
     if (get(attempt, attempt_alone) == Py_True) {
-        is_scalar = PySet_Contains(get(get(spec, spec_result), codec_scalars), (PyObject *)Py_TYPE(value));
+        is_scalar = is_scalar_of(get(get(spec, spec_result), codec_scalars), value);
     }
     if (is_scalar <= 0) {
         return is_scalar < 0 ? -1

@@ -57,6 +57,18 @@ is_a(PyObject *object, PyObject *class)
     return 0;
 }
 
+/* Whether the exact type of a value is among those of a codec (`ValueCodec.scalars`, which are built-in types only). No
+   other type is looked up: the hash of a class may be the user's (tests/values/test_odd_classes.py). */
+static inline int
+is_scalar_of(PyObject *scalars, PyObject *value)
+{
+    if (PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyBool_Check(value)
+        || value == Py_None) {
+        return PySet_Contains(scalars, (PyObject *)Py_TYPE(value));
+    }
+    return 0;
+}
+
 /* A text that is compared and looked up often. */
 static inline PyObject *
 name(const char *text)

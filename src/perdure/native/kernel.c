@@ -9,6 +9,8 @@
 
 #include "json.h"
 
+#include <math.h>
+
 #define SITES 1024
 
 /* -- what the modules of Python have ---------------------------------------------------------------------------- */
@@ -744,7 +746,7 @@ run_finish(PyObject *self, PyObject *main)
         && PyList_GET_SIZE(get(get(self, run_loop), loop_tasks)) == 1) {
         value = returned_by(main);
     }
-    int is_scalar = value == NULL ? 0 : PySet_Contains(get(codec, codec_scalars), (PyObject *)Py_TYPE(value));
+    int is_scalar = value == NULL ? 0 : is_scalar_of(get(codec, codec_scalars), value);
     char buffer[BUFFER_SIZE], *end = is_scalar > 0 ? add_scalar(buffer, value) : NULL;
     Py_XDECREF(value);
     if (end == NULL) {
@@ -941,7 +943,9 @@ encode_directly(PyObject *known, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (PyFloat_CheckExact(args[i])) { /* may be none that JSON has */
+        /* A float may be none that JSON has, and the hash of a class that is not built in may be the user's. */
+        if (!PyUnicode_CheckExact(args[i]) && !PyLong_CheckExact(args[i]) && !PyBool_Check(args[i])
+            && args[i] != Py_None) {
             Py_DECREF(kinds);
             return NULL;
         }
@@ -1064,6 +1068,112 @@ bind_kernel(PyObject *Py_UNUSED(module), PyObject *given)
     Py_RETURN_NONE;
 }
 
+/* -- `kernel.exact` ----------------------------------------------------------------------------------------------- */
+
+static int same_data(PyObject *before, PyObject *after);
+
+static int
+same_dicts(PyObject *before, PyObject *after)
+{
+    PyObject *key, *item, *other_key, *other;
+    Py_ssize_t place = 0, other_place = 0;
+    if (PyDict_GET_SIZE(before) != PyDict_GET_SIZE(after)) {
+        return 0;
+    }
+    while (PyDict_Next(before, &place, &key, &item)) {
+        if (!PyDict_Next(after, &other_place, &other_key, &other)) {
+            return 0;
+        }
+        int same = same_data(key, other_key);
+        same = same > 0 ? same_data(item, other) : same;
+        if (same <= 0) {
+            return same;
+        }
+    }
+    return 1;
+}
+
+/* Whether all that an instance of the class holds is its `__dict__`: no slots, no state in C. */
+static int
+holds_only_a_dict(PyTypeObject *class)
+{
+    Py_ssize_t size = PyBaseObject_Type.tp_basicsize;
+    size += class->tp_weaklistoffset > 0 ? (Py_ssize_t)sizeof(PyObject *) : 0;
+    size += class->tp_dictoffset > 0 ? (Py_ssize_t)sizeof(PyObject *) : 0;
+    return class->tp_dictoffset != 0 && class->tp_basicsize <= size && class->tp_itemsize == 0
+           && PyType_HasFeature(class, Py_TPFLAGS_HEAPTYPE);
+}
+
+static int
+same_instances(PyObject *before, PyObject *after)
+{
+    PyObject *one = PyObject_GenericGetDict(before, NULL);
+    PyObject *other = one == NULL ? NULL : PyObject_GenericGetDict(after, NULL);
+    int same = -1;
+    if (other != NULL) {
+        same = PyDict_CheckExact(one) && PyDict_CheckExact(other) && PyDict_GET_SIZE(one) > 0;
+        same = same ? same_dicts(one, other) : 0;
+    }
+    Py_XDECREF(one);
+    Py_XDECREF(other);
+    return same;
+}
+
+/* 1: the same; 0: not, or not known here; -1: an exception. Runs no code of a user: only built-in types are compared,
+   and the dictionaries of instances. */
+static int
+same_data(PyObject *before, PyObject *after)
+{
+    PyTypeObject *kind = Py_TYPE(before);
+    if (kind != Py_TYPE(after)) {
+        return 0;
+    }
+    if (before == Py_None || kind == &PyBool_Type) {
+        return before == after;
+    }
+    if (kind == &PyFloat_Type) {
+        double one = PyFloat_AS_DOUBLE(before), other = PyFloat_AS_DOUBLE(after);
+        return one == other && signbit(one) == signbit(other);
+    }
+    if (kind == &PyUnicode_Type || kind == &PyLong_Type || kind == &PyBytes_Type) {
+        return before == after ? 1 : PyObject_RichCompareBool(before, after, Py_EQ);
+    }
+    int is_instance = kind != &PyDict_Type && kind != &PyList_Type && kind != &PyTuple_Type;
+    if (is_instance && !holds_only_a_dict(kind)) {
+        return 0;
+    }
+    if (Py_EnterRecursiveCall(" while two values are compared")) {
+        return -1;
+    }
+    int same = 1;
+    if (is_instance) {
+        same = same_instances(before, after);
+    }
+    else if (kind == &PyDict_Type) {
+        same = same_dicts(before, after);
+    }
+    else {
+        Py_ssize_t count = PySequence_Fast_GET_SIZE(before);
+        same = count == PySequence_Fast_GET_SIZE(after);
+        for (Py_ssize_t i = 0; same > 0 && i < count; i++) {
+            same = same_data(PySequence_Fast_GET_ITEM(before, i), PySequence_Fast_GET_ITEM(after, i));
+        }
+    }
+    Py_LeaveRecursiveCall();
+    return same;
+}
+
+static PyObject *
+native_same_data(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "same_data() takes two values");
+        return NULL;
+    }
+    int same = same_data(args[0], args[1]);
+    return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
 /* Keep the Python function whose twin is about to take its place. */
 static PyObject *
 keep_definition(PyObject *Py_UNUSED(module), PyObject *function)
@@ -1091,6 +1201,7 @@ static PyMethodDef FUNCTIONS[] = {
     {"step_row", (PyCFunction)(void (*)(void))native_step_row, METH_FASTCALL, NULL},
     {"encode_step_frontier", (PyCFunction)(void (*)(void))native_encode_step_frontier, METH_FASTCALL, NULL},
     {"make_loop", (PyCFunction)(void (*)(void))native_make_loop, METH_FASTCALL, NULL},
+    {"same_data", (PyCFunction)(void (*)(void))native_same_data, METH_FASTCALL, NULL},
     {"keep_definition", keep_definition, METH_O, NULL},
     {"bind_kernel", bind_kernel, METH_O, NULL},
     {"bind_step", bind_step, METH_O, NULL},
