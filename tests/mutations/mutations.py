@@ -98,8 +98,11 @@ def _replaced(source: str, mutation: Mutation) -> str:
 
 _MEMORY, _BOOK = "store.memory", "store.memory_events"
 _WORKER, _RECOVERY, _TURNS, _STEPS = "engine.worker", "engine.recovery", "engine.turns", "engine.steps"
+_LOOP, _COLLECTOR = "kernel.loop", "kernel.collector"
 _RESIDENT, _RUN, _PENDING = "engine.resident", "kernel.run", "kernel.pending"
 _SENT_AGAIN = "self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns)"
+
+_LITTER, _ODD = Setting(frozenset({"litter"})), Setting(frozenset({"odd"}))
 
 MUTATIONS = [
     # -- the right to commit ---------------------------------------------------------------------------------------
@@ -152,6 +155,25 @@ MUTATIONS = [
     Mutation(
         "a-failed-commit-is-forgotten", "a commit that raised is not tried again",
         f"{_WORKER}:Worker._commit_failed", _SENT_AGAIN, "pass",
+    ),
+    Mutation(
+        "an-odd-commit-strands-its-group", "a commit that raises what is no error of a store is not tried again",
+        f"{_WORKER}:Worker._commit_failed", "elif len(turns) > 1:",
+        "elif len(turns) > 1:\n        return\n    elif False:",
+        setting=_ODD,
+    ),
+    Mutation(
+        "an-odd-commit-parks-its-group", "one run cannot be stored, and those that come with it are parked too",
+        f"{_WORKER}:Worker._commit_failed", "elif len(turns) > 1:",
+        "elif len(turns) > 1:\n        for resident in moved:\n"
+        "            self._drop(resident)\n"
+        "            self._park_stored(resident.key, resident.epoch, resident.id, _refused(error))\n    elif False:",
+        setting=_ODD,
+    ),
+    Mutation(
+        "one-odd-commit-parks-a-run", "a turn that could not be stored once is never tried again",
+        f"{_WORKER}:Worker._commit_failed", "elif tries < _LONE_TRIES:", "elif False:",
+        setting=_ODD,
     ),
     Mutation(
         "answers-are-mixed-up", "the answers of a batch go to the wrong runs",
@@ -265,6 +287,18 @@ MUTATIONS = [
         "the-frontier-is-forgotten", "a turn does not say how far the code has seen the journal",
         f"{_TURNS}:TurnBuilder._close_turn", "frontier = pending.frontier(run.last_seq)",
         "frontier = pending.frontier(resident.next_seq + len(entries))",
+    ),
+    # -- hosts and collections ---------------------------------------------------------------------------------------
+    Mutation(
+        "collections-are-the-runs", "what a collection finalises in the middle of a turn asks the run, not the host",
+        f"{_COLLECTOR}:_Paused.__init__", "loop.owner = None", "return",
+        setting=_LITTER,
+    ),
+    Mutation(
+        "collected-generators-are-closed", "a generator is closed when a collection finds it, not when its run ends",
+        f"{_LOOP}:_leave_generator", "entry.kept = generator",
+        "loop.close_generator(entry, generator, entry.branch)",
+        setting=_LITTER,
     ),
     # -- time --------------------------------------------------------------------------------------------------------
     Mutation(

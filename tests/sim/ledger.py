@@ -14,6 +14,7 @@ store must behave like; it knows nothing of how the engine works.
     I9  an accepted event is received, still unread, or a dead letter: exactly one of them
     I10 a child exists for every record that says so, and its parent hears once
     I11 no attempt fails because a host cancels its tasks: no step here cancels anything itself
+    I12 no run records a step that another run's code asked for
 """
 
 from __future__ import annotations
@@ -166,6 +167,9 @@ class Ledger:
                     isinstance(body, journal.StepDone) or not body.error.type.endswith("CancelledError"),
                     f"I11: run {run.id} recorded a cancellation as the failure of {row.location}",
                 )
+                if _name(row.location) == "release":
+                    asked = f'"{run.id}"'.encode() in bytes(body.args)
+                    require(asked, f"I12: run {run.id} recorded a step with {bytes(body.args).decode()}")
             case journal.EventReceived():
                 self._take(run, seen, body.event_id)
             case journal.EventsReceived(taken):
@@ -270,6 +274,10 @@ class Ledger:
             )
         for (run_id, kind, number), count in heard.items():
             self.require(count == 1 or number >= SENT_BY_RUNS, f"I9: run {run_id} read {kind} {number} {count} times")
+
+
+def _name(location: str) -> str:
+    return location.rpartition("/")[2].partition("#")[0]
 
 
 def _number(data: Any) -> int:

@@ -24,9 +24,11 @@ HOST_FAULTS = ("cancel-all", "cancel-close")
 ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
 #: Of commits, by their number: the worker stands still just before it, for so long that it is taken for dead.
 ZOMBIE_FAULTS = ("zombie",)
-MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS, "zombies": ZOMBIE_FAULTS}
+#: By the number of a moment in the code of a workflow or a step: the garbage collector runs.
+LITTER_FAULTS = ("collect",)
+MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS, "zombies": ZOMBIE_FAULTS, "litter": LITTER_FAULTS}
 #: Those whose `at` is a number and not a moment.
-NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS, *ZOMBIE_FAULTS})
+NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS, *ZOMBIE_FAULTS, *LITTER_FAULTS})
 
 
 class Setting(NamedTuple):
@@ -106,6 +108,9 @@ def draw_more(seed: int, workers: int, chaos_seconds: float, more: Collection[st
                 for _ in range(rng.randint(0, 2)):
                     at = round(rng.uniform(0, chaos_seconds) ** rng.choice([1.0, 0.5]) * rng.choice([1.0, 0.1]), 6)
                     faults.append(Fault(kind, at, rng.randrange(workers), rng.choice([0.0, 0.001, 0.05, 0.5])))
+            case "collect":
+                rate = rng.choice([0.05, 0.3, 1.0])
+                faults += [Fault(kind, n) for n in range(1, 300) if rng.random() < rate]
             case "zombie":
                 rate = rng.choice([0.02, 0.1, 0.3])
                 calls = [n for n in range(1, 200) if rng.random() < rate][:12]

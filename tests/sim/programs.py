@@ -48,6 +48,10 @@ Node = list[Any]
 perform: Callable[[str, int, float], Awaitable[None]] | None = None
 
 
+#: Called in workflow code: a moment at which something may happen to it. Set by worlds that want that.
+moment: Callable[[], Awaitable[None]] | None = None
+
+
 class Refused(Exception):
     """A step that is to fail."""
 
@@ -101,6 +105,8 @@ async def sim_program(trees: list, done: list) -> Any:  # type: ignore[type-arg]
 
 
 async def carry_out(node: Node) -> Any:
+    if moment is not None:
+        await moment()
     kind, *rest = node
     match kind:
         case "work":

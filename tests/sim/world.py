@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import random
@@ -27,12 +28,14 @@ from perdure.engine.engine import Engine
 from perdure.errors import StoreError
 from perdure.kernel import journal
 from perdure.kernel.journal import from_row
+from perdure.kernel.verbs import current_run
 from perdure.store.base import Status
 from perdure.store.memory import MemoryStore
 from sim import plan as plans
 from sim import programs
 from sim.callers import Callers
 from sim.ledger import Ledger, Violation
+from sim.litter import collected_on_request, leave_coroutine, leave_generator
 from sim.loop import LIFE, SimLoop, Stuck, call_in
 from sim.nodes import EPOCH, Clock, Node
 from sim.odd import OddCommits
@@ -93,6 +96,9 @@ class World:
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self._calls = 0
         self.odd = OddCommits(self.plan)
+        self._litters = "litter" in setting.more
+        self._moments = 0
+        self._collections = {int(fault.at) for fault in self.plan if fault.kind == "collect"}
         self._call_faults = {int(fault.at): fault for fault in self.plan if fault.kind in CALL_FAULTS}
         self._watchers: dict[int, tuple[Node, Callable[[], None]]] = {}
         self._hinted: set[int] = set()
@@ -173,10 +179,24 @@ class World:
         self.note(node, f"begins {attempt.resident.id} {attempt.operation.location} {attempt.number}")
         self.ledger.begins(attempt)
         self.happened["attempts"] += 1
+        if self._litters:
+            leave_coroutine()
+            self._collect()
         if seconds:
             await asyncio.sleep(seconds)
         if attempt.number <= fails:
             raise programs.Refused(uid)
+
+    async def moment(self) -> None:
+        """In workflow code. It leaves something behind, the same at every replay; and the collector may come."""
+        await leave_generator(current_run("moment").id)
+        self._collect()
+
+    def _collect(self) -> None:
+        self._moments += 1
+        if self._moments in self._collections and not self.healed:
+            self.happened["collect"] += 1
+            gc.collect()
 
     async def perform_wild(self, name: str, fails: bool) -> str:
         await self.perform(name, 99 if fails else 0, 0.01 if name == "c" else 0.0)
@@ -338,6 +358,7 @@ class World:
         loop.set_exception_handler(self._broken)
         try:
             programs.perform, wild.perform = self.perform, self.perform_wild
+            programs.moment = self.moment if self._litters else None
             with programs.use_definitions():
                 loop.call_soon(self._begin)
                 try:
@@ -352,7 +373,7 @@ class World:
                 finally:
                     asyncio.events._set_running_loop(None)
         finally:
-            programs.perform = wild.perform = None
+            programs.perform = wild.perform = programs.moment = None
             loop.close()
             if self.pair is not None:
                 self.pair.sqlite.end()
@@ -523,9 +544,10 @@ def simulate(seed: int, plan: Sequence[Fault] | None = None, setting: Setting = 
     read = engine_settings._from_pyproject
     engine_settings._from_pyproject = lambda path: {}  # the same everywhere, and no file is read for every engine
     try:
-        if setting.store == "memory":
-            return World(seed, plan, setting).run()
-        with new_file(random.Random(f"file {seed}")) as path:
+        with contextlib.ExitStack() as stack:
+            if "litter" in setting.more:
+                stack.enter_context(collected_on_request())
+            path = "" if setting.store == "memory" else stack.enter_context(new_file(random.Random(f"file {seed}")))
             return World(seed, plan, setting, path).run()
     finally:
         engine_settings._from_pyproject = read
