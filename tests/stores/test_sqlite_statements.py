@@ -16,7 +16,7 @@ from perdure.store.sqlite.session import Session
 FOLDER = Path(queries.__file__).parent
 EXPECTED = {
     "claim_runs": "runs_due",
-    "claim_once_orphaned": "runs_suspect",
+    "claim_trusted": "runs_suspect",
     "claim_suspects": "runs_suspect",
     "release_runs": "SEARCH runs USING INTEGER PRIMARY KEY",
     "let_go": "SEARCH runs USING INTEGER PRIMARY KEY",
@@ -93,7 +93,7 @@ def _due(connection: apsw.Connection, count: int, recoveries: int) -> None:
     )
 
 
-def _work_of_a_claim(connection: apsw.Connection) -> tuple[int, int]:
+def _work_of_a_claim(connection: apsw.Connection, trusted: int) -> tuple[int, int]:
     """How many runs a claim of up to ten, suspects among them, got; and how much SQLite did for it."""
     steps = 0
 
@@ -103,22 +103,27 @@ def _work_of_a_claim(connection: apsw.Connection) -> tuple[int, int]:
         return False
 
     connection.set_progress_handler(count, 10)
-    claimed = changes.claim(Session(connection), "me", 5, 10, 1, ())
+    claimed = changes.claim(Session(connection), "me", 5, 10, 1, (), trusted)
     connection.set_progress_handler(None)
     return len(claimed), steps
 
 
+@pytest.mark.parametrize("trusted", [0, 1])
 @pytest.mark.parametrize(("others", "suspects"), [(3_000, 0), (5, 3_000), (3_000, 3_000)])
-def test_a_claim_looks_at_no_more_than_it_takes(connection: apsw.Connection, others: int, suspects: int) -> None:
+def test_a_claim_looks_at_no_more_than_it_takes(
+    connection: apsw.Connection, others: int, suspects: int, trusted: int
+) -> None:
     """Rule 18: a hundred thousand timers due at once, or a worker that died with thousands, do not slow each claim."""
     apsw.ext.make_virtual_module(connection, "generate_series", apsw.ext.generate_series_sqlite)
     _due(connection, 10, recoveries=0)
-    _due(connection, 1, recoveries=1)
-    claimed, work = _work_of_a_claim(connection)
+    _due(connection, 10 * trusted, recoveries=trusted)
+    _due(connection, 1, recoveries=trusted + 1)
+    claimed, work = _work_of_a_claim(connection, trusted)
     assert claimed == 11
     connection.execute("DELETE FROM runs")
     _due(connection, others, recoveries=0)
-    _due(connection, suspects, recoveries=1)
-    claimed, crowded = _work_of_a_claim(connection)
-    assert claimed == min(others, 10) + bool(suspects)
+    _due(connection, others * trusted, recoveries=trusted)
+    _due(connection, suspects, recoveries=trusted + 1)
+    claimed, crowded = _work_of_a_claim(connection, trusted)
+    assert claimed == min(others * (1 + trusted), 10) + bool(suspects)
     assert crowded <= work * 2

@@ -158,9 +158,8 @@ def claim(
     trusted: int = 0,
 ) -> Sequence[RunRow]:
     names = msgspec.json.encode([f"{workflow}\n{version}" for workflow, version in unknown]).decode()
-    claimed = session.rows(SQL["claim_runs"], (worker_id, at, limit, names))
-    if trusted and len(claimed) < limit:
-        claimed += session.rows(SQL["claim_once_orphaned"], (worker_id, at, limit - len(claimed), names))
+    statement = SQL["claim_trusted"] if trusted else SQL["claim_runs"]
+    claimed = session.rows(statement, (worker_id, at, limit, names))
     if suspects_max:
         claimed += session.rows(SQL["claim_suspects"], (worker_id, at, suspects_max, names, trusted))
     claimed.sort(key=lambda values: (values[READY_AT], values[0]))  # RETURNING promises no order

@@ -515,25 +515,38 @@ WHERE key IN (
 )
 RETURNING *;
 
--- name: claim_once_orphaned
--- The same for runs whose worker died with them once.
+-- name: claim_trusted
+-- The same with runs whose worker died with them once, each at its place: the oldest of either kind, then of both.
 UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
     status = iif(status = 'pending', 'running', status)
 WHERE key IN (
-    SELECT key FROM runs
-    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND recoveries = 1
-        AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
+    SELECT key FROM (
+        SELECT key, ready_at FROM (
+            SELECT key, ready_at FROM runs
+            WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0 AND ready_at <= ?2
+                AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
+            ORDER BY ready_at, key LIMIT ?3
+        )
+        UNION ALL
+        SELECT key, ready_at FROM (
+            SELECT key, ready_at FROM runs
+            WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND recoveries = 1
+                AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
+            ORDER BY ready_at, key LIMIT ?3
+        )
+    )
     ORDER BY ready_at, key LIMIT ?3
 )
 RETURNING *;
 
 -- name: claim_suspects
--- The same for runs whose workers died with them more than ?5 times, the worst first.
+-- The same for runs whose workers died with them more than ?5 times, the worst first. `> ?5` comes before `> 0`, which the
+-- index asks for: SQLite searches by the first of them, and by the second it would look at all that are trusted.
 UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
     status = iif(status = 'pending', 'running', status)
 WHERE key IN (
     SELECT key FROM runs
-    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND recoveries > ?5
+    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > ?5 AND recoveries > 0
         AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
     ORDER BY recoveries DESC, ready_at, key LIMIT ?3
 )

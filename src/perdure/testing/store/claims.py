@@ -141,6 +141,19 @@ def check_the_worst_suspects_are_claimed_first(world: World) -> None:
     world.run(check)
 
 
+def check_a_trusted_run_keeps_its_place(world: World) -> None:
+    """The oldest first, whether or not a worker died with it once: new ones must not keep it waiting for ever."""
+
+    async def check(store: Store) -> None:
+        await create(store, "old", owner=None)
+        store = await _die_with(world, store, 1, "old")
+        await create(store, "new", owner=None)
+        assert [row.id for row in await store.claim("w2", 60, 1, 0, (), 1)] == ["old"]
+        assert [row.id for row in await store.claim("w2", 60, 1, 0, (), 1)] == ["new"]
+
+    world.run(check)
+
+
 def check_an_acquittal_lowers_the_count_of_its_own_claim_only(world: World) -> None:
     """Never raises it, and leaves a run alone that somebody else has claimed since."""
 
