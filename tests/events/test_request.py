@@ -28,7 +28,7 @@ from perdure import (
 )
 from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
-from support.lives import Lives, run_async
+from support.lives import Lives, run_async, until
 from support.processes import Process
 
 
@@ -99,6 +99,46 @@ def test_the_caller_of_a_run_that_ends_gets_an_error(lives: Lives) -> None:
             parked = await engine.start(parks_on_a_question(), id="parked")
             with pytest.raises(RunParked):
                 await parked.request(Question("x"), timeout=10)
+
+    run_async(main())
+
+
+@workflow
+async def says_who_it_is(name: str) -> None:
+    await reply(await receive(Question), name)
+
+
+def test_a_new_run_of_the_same_id_answers_itself(lives: Lives) -> None:
+    """FAULTS C21: what a deleted run once answered under the same key is not handed to somebody who asks again."""
+
+    async def main() -> None:
+        async with lives.engine() as engine:
+            for name in ("first", "second"):
+                run = await engine.start(says_who_it_is(name), id="run")
+                for _ in range(2):  # the second time it is found
+                    assert await engine.request("run", Question("who?"), key="k", timeout=10) == name
+                await run.result()
+                await engine.delete("run")
+            with pytest.raises(RunNotFound):
+                await engine.request("run", Question("who?"), key="k", timeout=10)
+
+    run_async(main())
+
+
+def test_a_request_does_not_wait_for_another_run_of_the_same_id(lives: Lives) -> None:
+    """The run that was asked has ended and is deleted, and a new one has its id: the question went with the old one."""
+
+    async def main() -> None:
+        async with lives.engine(worker=False) as client:
+            await client.start(says_who_it_is("first"), id="run")
+            asked = asyncio.ensure_future(client.request("run", Question("who?")))
+            await until(lambda: bool(client._signals._waiters))
+            async with lives.engine(worker=False) as other:  # of which the caller hears nothing
+                assert await other.terminate("run")
+                await other.delete("run")
+                await other.start(says_who_it_is("second"), id="run")
+            with pytest.raises(NoReply, match="without answering"):
+                await asked
 
     run_async(main())
 

@@ -43,6 +43,7 @@ EXPECTED = {
     "late_items": "inbox_expiring",
     "late_publications": "publications_expiring",
     "old_publications": "publications_by_age",
+    "delete_replies": "PRIMARY KEY (request>? AND request<?)",
     "watchers": "PRIMARY KEY (target_key=?)",
     "list_by_prefix": "sqlite_autoindex_runs_1",
 }

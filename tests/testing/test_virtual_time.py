@@ -180,6 +180,25 @@ async def test_a_run_that_can_never_end_is_an_error_at_once(engine: VirtualEngin
     assert await run.result() is None
 
 
+async def test_a_request_that_is_never_answered_is_an_error_at_once(engine: VirtualEngine) -> None:
+    """Time does not go on for ever in search of an answer; with a timeout it goes as far as that."""
+
+    @workflow
+    async def silent() -> None:
+        await receive(Paid)
+        await receive(Paid)
+
+    run = await engine.start(silent(), id="s")
+    began = engine.now
+    with pytest.raises(NothingLeft, match=r"run 's' will never end or answer.*receive 'receive#2' of 'Paid'"):
+        await run.request(Paid(1))
+    assert engine.now == began
+    run = await engine.start(silent(), id="t")
+    with pytest.raises(TimeoutError):
+        await run.request(Paid(1), timeout="1 hour")
+    assert engine.now - began == timedelta(hours=1)
+
+
 def test_a_test_that_can_never_end_is_an_error_at_once() -> None:
     async def main() -> None:
         async with VirtualEngine():

@@ -11,7 +11,7 @@ from uuid import UUID
 from perdure import limits
 from perdure.admin.views import DeadLetterView, PublishedView, letter_view, published_view
 from perdure.engine.client import LOOK_SECONDS, Client
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Timekeeper
 from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.worker import Worker
@@ -19,7 +19,8 @@ from perdure.errors import BadArgument, EngineNotOpen, NoReply, RunNotFound, Run
 from perdure.kernel.codec import codec_for
 from perdure.kernel.definitions import EventPolicy
 from perdure.kernel.verbs import check_key, check_run_id, check_text, event_spec
-from perdure.store.base import Delivery, ItemKind, NewItem, Status, Store
+from perdure.store.base import Delivery, ItemKind, NewItem, RunKey, Status, Store
+from perdure.store.items import request_name
 
 _ANY = codec_for(Any)
 
@@ -32,7 +33,7 @@ class EventClient:
         client: Client,
         store: Store,
         settings: Settings,
-        clock: Clock,
+        clock: Timekeeper,
         rng: random.Random,
         signals: Signals,
         worker: Worker | None,
@@ -83,7 +84,7 @@ class EventClient:
         data = spec.codec.encode(event, f"the event {spec.name!r}")
         # With a key, whoever asks again after a crash asks the same: it finds the answer, or waits for it.
         number = UUID(int=self._rng.getrandbits(128), version=4).hex
-        name = f"{run_id}\n{key}" if key is not None else number
+        name = request_name(run_id, key) if key is not None else number
         async with asyncio.timeout(timeout):
             if key is None or await self._store.reply(name) is None:
                 dedup = f"request\n{key if key is not None else number}"
@@ -106,6 +107,7 @@ class EventClient:
 
     async def _answer(self, run_id: str, name: str) -> bytes:
         signals = self._signals
+        asked: RunKey | None = None
         while True:
             if self._client.closed:
                 raise EngineNotOpen(f"the engine was closed while somebody waited for a reply of run {run_id!r}.")
@@ -118,11 +120,16 @@ class EventClient:
                     return found
                 if row is None:
                     raise RunNotFound(f"no run has the id {run_id!r} any more.")
+                if asked not in (None, row.key):  # the question went with the run that it was sent to
+                    raise NoReply(f"run {run_id!r} was deleted without answering; another one has its id now.")
+                asked = row.key
                 if row.status.terminal:
                     raise NoReply(f"run {run_id!r} has ended ({row.status}) without answering.")
                 if row.status is Status.PARKED:
                     raise RunParked(f"run {run_id!r} is parked, and has not answered: {row.reason}")
-                await asyncio.wait({signal}, timeout=LOOK_SECONDS)
+                await asyncio.wait({signal}, timeout=self._clock.poll(LOOK_SECONDS))
+                if signal.done():
+                    signal.result()  # raises if it is known that no answer will ever come
             finally:
                 signals.forget(run_id, signal)
 

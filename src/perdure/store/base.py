@@ -563,7 +563,9 @@ class Store(Protocol):
 
     async def delete(self, keys: Sequence[RunKey]) -> int:
         """Remove ended runs that no worker holds any more, with all that belongs to them; returns how many. Others are
-        left alone. A key is never used again, so late turns are refused, also when the id is (FAULTS C20, C21)."""
+        left alone. A key is never used again, so late turns are refused, also when the id is (FAULTS C20, C21).
+
+        Their answers belong to them: those under names that begin with `items.request_name(run_id, "")`."""
         ...
 
     # events

@@ -1,4 +1,4 @@
-"""Inbox items that have one fixed form: the end of a child, and a request to cancel.
+"""What has one fixed form: inbox items for the end of a child and a request to cancel, the names of answers.
 
 Stores make them themselves when a run is terminated from outside; the engine makes the same ones in its turns
 and reads both. Keeping the form here lets `terminate` work without a worker and without reading a payload.
@@ -27,6 +27,12 @@ CHILD_TYPE: Final = "child"
 HURRY_TYPE: Final = "hurry"
 #: The `type` of every `ItemKind.PAUSE` item; it has no data.
 PAUSE_TYPE: Final = "pause"
+
+
+def request_name(run_id: str, key: str) -> str:
+    """Under which the answer to a request with a key is kept. No run id has a newline in it, so the names of one run
+    are those that begin with `request_name(run_id, "")`: they go when it is deleted."""
+    return f"{run_id}\n{key}"
 
 
 class ChildNotice(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -339,6 +339,7 @@ class MemoryStore:
             del self._runs[run.key], self._by_id[run.id]
             for item_id in run.inbox:
                 self._arrivals.pop(item_id, None)
+            self._book.forget_replies(run.id)
             self._children.pop(run.key, None)
             if run.parent is not None and run.parent.key in self._children:
                 self._children[run.parent.key].remove(run)

@@ -382,6 +382,14 @@ class Book:
             raise refusals.letter_not_found(letter_id)
         return letter
 
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def forget_replies(self, run_id: str) -> None:
+        """The run is deleted: another one of the same id answers for itself."""
+        names = items.request_name(run_id, "")
+        for name in [name for name in self.replies if name.startswith(names)]:
+            del self.replies[name]
+
     # -- tidying -----------------------------------------------------------------------------------------
 
     def tidy(self, at: int, before: int, limit: int) -> int:

@@ -276,14 +276,14 @@ class VirtualEngine(Engine):
         return journal_text(await self.history(run_id), names=names)
 
     def _nothing_left(self) -> bool:
-        """Tell those who wait for the result of a run that it will never come."""
+        """Tell those who wait for the result or an answer of a run that it will never come."""
         told = False
         for run_id, futures in list(self._signals._waiters.items()):
             waits = describe_waits(run_id, self._operations(run_id))
             for future in list(futures):
                 if not future.done():
                     future.set_exception(
-                        NothingLeft(f"run {run_id!r} will never end: nothing can happen any more. {waits}")
+                        NothingLeft(f"run {run_id!r} will never end or answer: nothing can happen any more. {waits}")
                     )
                     told = True
         return told

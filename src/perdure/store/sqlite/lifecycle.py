@@ -89,11 +89,12 @@ def restore(session: Session, snapshot: Snapshot) -> Created | Existing:
 def delete(session: Session, keys: Sequence[RunKey]) -> int:
     gone = 0
     for key in keys:
-        session.execute(SQL["delete_run"], (key,))
-        if session.changes():
+        run_id: str | None = session.value(SQL["delete_run"], (key,))
+        if run_id is not None:
             gone += 1
             for statement in _REMAINS:
                 session.execute(statement, (key,))
+            session.execute(SQL["delete_replies"], (items.request_name(run_id, ""),))
     return gone
 
 

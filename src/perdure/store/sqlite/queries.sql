@@ -487,7 +487,7 @@ ON CONFLICT (id) DO NOTHING;
 
 -- name: delete_run
 -- Remove a run, if it has ended and no worker holds it.
-DELETE FROM runs WHERE key = ? AND finished_at IS NOT NULL AND owner IS NULL;
+DELETE FROM runs WHERE key = ? AND finished_at IS NOT NULL AND owner IS NULL RETURNING id;
 
 -- name: delete_journal
 -- And its journals.
@@ -500,6 +500,10 @@ DELETE FROM inbox WHERE run_key = ?;
 -- name: delete_keys
 -- And what it remembered of events.
 DELETE FROM inbox_keys WHERE run_key = ?;
+
+-- name: delete_replies
+-- And what it answered: all names that begin with ?1, which ends with a newline. char(11) comes after that.
+DELETE FROM replies WHERE request >= ?1 AND request < rtrim(?1, char(10)) || char(11);
 
 -- == workers ============================================================================================
 
