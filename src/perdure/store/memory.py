@@ -656,7 +656,10 @@ class MemoryStore:
                 spawned[new.id] = child.key
                 return entry.row
             case Publish(item=item):
-                deliveries += self._book.publish(item, turn.pending_max).deliveries
+                # Waits that this turn changes are settled at its end: until then nobody knows whether the run still
+                # wants a single event (`check_a_turn_that_stops_waiting_does_not_get_what_it_publishes`).
+                but = run.key if turn.waits is not None else 0
+                deliveries += self._book.publish(item, turn.pending_max, but).deliveries
                 return entry.row
             case Reply(request=request, data=data, at=at):
                 self._book.replies.setdefault(request, (data, at))

@@ -117,7 +117,8 @@ class Book:
 
     # -- publishing --------------------------------------------------------------------------------------
 
-    def publish(self, item: NewItem, pending_max: int) -> Published:
+    def publish(self, item: NewItem, pending_max: int, but: RunKey = 0) -> Published:
+        """`but`: a run that gets no single event by this, because its own waits are about to change."""
         if item.dedup is not None:
             if item.dedup in self.keys:
                 return Published(id=None)
@@ -134,7 +135,7 @@ class Book:
         )
         self.publications[published.id] = published
         if item.policy.single:
-            return Published(id=published.id, deliveries=list(self._place(published, item.sent_at)))
+            return Published(id=published.id, deliveries=list(self._place(published, item.sent_at, but)))
         published.spread_after = 0
         deliveries = list(self._spread(published, item.sent_at, SPREAD_RUNS_MAX, pending_max))
         return Published(id=published.id, deliveries=deliveries, more=published.spread_after is not None)

@@ -63,7 +63,8 @@ class Wait(NamedTuple):
 # -- publishing ------------------------------------------------------------------------------------------
 
 
-def publish(session: Session, item: NewItem, pending_max: int) -> Published:
+def publish(session: Session, item: NewItem, pending_max: int, but: RunKey = 0) -> Published:
+    """`but`: a run that gets no single event by this, because its own waits are about to change."""
     if item.dedup is not None:
         if session.row(SQL["has_publication_key"], (item.dedup,)) is not None:
             return Published(id=None)
@@ -75,7 +76,7 @@ def publish(session: Session, item: NewItem, pending_max: int) -> Published:
         raise AssertionError("an insert returned nothing")
     published = Publication._make(added)
     if policy.single:
-        return Published(id=published.id, deliveries=place(session, published, item.sent_at))
+        return Published(id=published.id, deliveries=place(session, published, item.sent_at, but))
     spread = _spread(session, published, item.sent_at, SPREAD_RUNS_MAX, pending_max)
     return Published(id=published.id, deliveries=spread.deliveries, more=spread.more)
 

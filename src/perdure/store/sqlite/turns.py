@@ -170,7 +170,10 @@ class _Effects:
             case Spawn() as spawn:
                 row = entry.row if self._spawn(spawn.new) else spawn.refused["conflict"]
             case Publish(item=item):
-                published = events.publish(self._session, item, self._turn.pending_max)
+                # Waits that this turn changes are settled at its end: until then nobody knows whether the run still
+                # wants a single event (`check_a_turn_that_stops_waiting_does_not_get_what_it_publishes`).
+                but = self._key if self._turn.waits is not None else 0
+                published = events.publish(self._session, item, self._turn.pending_max, but)
                 self._deliveries += published.deliveries
                 self._more = self._more or published.more
                 row = entry.row

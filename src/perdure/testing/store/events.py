@@ -17,6 +17,7 @@ from perdure.testing.store.kit import (
     event,
     failed_row,
     finishing,
+    publish,
     published,
     reply,
     resumed_row,
@@ -95,6 +96,59 @@ def check_the_first_answer_to_a_request_stays(world: World) -> None:
         assert await store.reply("r") is None
         assert (await accept(store, turn(key, 2, reply(2, "r", b"1"), reply(3, "r", b"2")))).replied
         assert await store.reply("r") == b"1"
+
+    world.run(check)
+
+
+def check_a_deleted_run_takes_its_answers_with_it(world: World) -> None:
+    """FAULTS C21: a new run of the same id is asked itself. Answers of runs with a similar id stay."""
+
+    async def check(store: Store) -> None:
+        gone, other = await create(store, "a"), await create(store, "a-b")
+        await accept(store, turn(gone, 2, reply(2, "a\nk"), reply(3, "a\nk\nl"), reply(4, "a\n\U0010ffff")))
+        await accept(store, turn(other, 2, reply(2, "a-b\nk"), reply(3, "a\vk"), reply(4, "A\nk")))
+        assert await store.delete([gone]) == 0, "it is still open"
+        assert await store.reply("a\nk") == b"1"
+        await accept(store, finishing(gone, 5))
+        assert await store.delete([gone]) == 1
+        assert [await store.reply(f"a\n{key}") for key in ("k", "k\nl", "\U0010ffff")] == [None] * 3
+        assert [await store.reply(name) for name in ("a-b\nk", "a\vk", "A\nk")] == [b"1"] * 3
+
+    world.run(check)
+
+
+def check_a_turn_that_stops_waiting_does_not_get_what_it_publishes(world: World) -> None:
+    """E6: neither in the place of one that it takes nor of one that never came. Another run that waits gets it."""
+
+    async def check(store: Store) -> None:
+        for number, holds in enumerate((True, False)):
+            first, second = await create(store, f"first-{number}"), await create(store, f"second-{number}", owner="w2")
+            await accept(store, waiting(first, ping=1))
+            held = (await store.publish(published(at=60), 9)).deliveries if holds else ()
+            await accept(store, waiting(second, ping=1))
+            stops = turn(first, 2, publish(2, published(at=61)), consumed=[each.item.id for each in held], waits={})
+            (given,) = (await accept(store, stops)).deliveries
+            assert given.key == second
+            assert list(await store.inbox(first, 9)) == []
+            assert [one.holder for one in await store.publications(None, 9)] == [f"second-{number}"]
+            await accept(store, turn(second, 2, step_row(2), consumed=[given.item.id], waits={}))
+
+    world.run(check)
+
+
+def check_a_turn_that_goes_on_waiting_may_have_what_it_publishes(world: World) -> None:
+    """E6: if nobody else takes it. One that only begins to wait by `after_wait` was late for it."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a")
+        await accept(store, waiting(key, ping=1))
+        (given,) = (await accept(store, turn(key, 2, publish(2, published()), waits={"ping": 1, "pong": 1}))).deliveries
+        assert (given.key, given.item.type) == (key, "ping")
+        (again,) = (await accept(store, turn(key, 3, publish(3, published("pong"))))).deliveries
+        assert (again.key, again.item.type) == (key, "pong")
+        late = publish(4, published("late", EventPolicy(delivery="after_wait")))
+        assert (await accept(store, turn(key, 4, late, waits={"late": 1}))).deliveries == []
+        assert [item.type for item in await store.inbox(key, 9)] == ["ping", "pong"]
 
     world.run(check)
 
