@@ -117,6 +117,17 @@ STEP_MAX_DELAY_SECONDS: Final = 30.0
 #: Each delay is drawn from [1 - jitter, 1 + jitter] times the computed one.
 STEP_JITTER: Final = 0.1
 
+#: What a step gets to clean up when it was told to stop, by its timeout or because nobody wants its result any more.
+#: One that goes on for longer (it swallowed its CancelledError) loses its place. A guess: closing a connection takes
+#: less.
+STEP_STOP_SECONDS: Final = 2.0
+#: How long the engine does nothing when something else than it has cancelled its tasks. Usually the event loop ends
+#: within milliseconds; if it goes on, so does the engine.
+CANCELLED_BY_OTHERS_SECONDS: Final = 1.0
+#: An attempt that alone is cancelled so often, by code that is not perdure's, has failed: a helper of the step's own
+#: (a timer that cancels "the current task") does so every time.
+STRANGE_CANCELS_MAX: Final = 2
+
 # -- engine defaults (see perdure.engine.settings) -------------------------------------------------------
 
 #: Runs kept in memory by one worker. A resident run takes a few kilobytes; above the cap those that wait longest leave.

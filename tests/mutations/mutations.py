@@ -268,7 +268,7 @@ MUTATIONS = [
     ),
     Mutation(
         "lost-claims", "runs of a claim whose answer got lost are not looked for",
-        f"{_RECOVERY}:Recovery._sweep", "if self._unsure:", "if False:",
+        f"{_RECOVERY}:Recovery._sweep", "if unsure:", "if False:",
     ),
     Mutation(
         "the-sweep-is-too-eager", "a run is taken up although the answer that brings it is under way",

@@ -8,7 +8,6 @@ import signal
 import sys
 from pathlib import Path
 
-import perdure
 from perdure import Engine, current_step, sleep, step, workflow
 from support.effects import Effects
 
@@ -63,11 +62,17 @@ async def beside_poison() -> int:
 async def hangs() -> str:
     context = current_step()
     _effects().add(f"{context.attempt} {context.idempotency_key}")
-    print("inside", flush=True)
+    if not os.environ.get("QUIET"):
+        print("inside", flush=True)
     if os.environ.get("FINISH"):
         return context.idempotency_key
     await asyncio.Event().wait()
     return ""
+
+
+@workflow
+async def hangs_once() -> str:
+    return await hangs()
 
 
 @workflow
@@ -76,26 +81,20 @@ async def killed_in_a_step() -> list[str]:
 
 
 @step
-async def exits(how: str) -> str:
-    _effects().add(f"{how} {current_step().attempt}")
+async def spins() -> str:
+    """Keeps the main thread busy, where Python calls the handlers of signals."""
+    attempt = current_step().attempt
+    _effects().add(f"struck {attempt}")
     if os.environ.get("FINISH"):
-        return "finished"
-    if how == "exit":
-        sys.exit(3)
-    raise KeyboardInterrupt
-
-
-@step
-def exits_in_a_thread() -> str:
-    _effects().add(f"thread {current_step().attempt}")
-    if os.environ.get("FINISH"):
-        return "finished"
-    sys.exit(3)
+        return f"finished at attempt {attempt}"
+    print("inside", flush=True)
+    while True:
+        pass
 
 
 @workflow
-async def interrupted(how: str) -> str:
-    return await (exits_in_a_thread() if how == "thread" else exits(how))
+async def struck_in_a_step() -> str:
+    return await spins()
 
 
 WORKFLOWS = {
@@ -119,5 +118,60 @@ async def work(path: str) -> None:
         await asyncio.Event().wait()
 
 
-def interrupted_script(path: str, how: str) -> None:
-    print(perdure.run(interrupted(how), store=path, id="run"), flush=True)
+async def _struck(path: str) -> None:
+    async with Engine(path, sweep_interval=0.02, shutdown_grace=0.1) as engine:
+        print(await (await engine.start(struck_in_a_step(), id="run")).result(), flush=True)
+
+
+def struck(path: str, how: str) -> None:
+    """A signal comes while a step keeps the main thread busy: to asyncio.run, to a plain loop, to a handler."""
+    if how == "handler":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        if how == "default":
+            asyncio.new_event_loop().run_until_complete(_struck(path))
+        else:
+            with asyncio.Runner() as runner:
+                if how == "runner":
+                    _say_first_interrupt(runner)
+                runner.run(_struck(path))
+    except (KeyboardInterrupt, SystemExit):
+        print("gone", flush=True)
+        os._exit(0)
+
+
+def _say_first_interrupt(runner: asyncio.Runner) -> None:
+    original = runner._on_sigint  # type: ignore[attr-defined]
+
+    def on_sigint(*args: object, **kwargs: object) -> None:
+        original(*args, **kwargs)
+        print("first", flush=True)
+
+    runner._on_sigint = on_sigint  # type: ignore[attr-defined]
+
+
+async def ends_early(path: str, how: str) -> None:
+    """Starts a run, and leaves without closing the engine."""
+    engine = Engine(path, sweep_interval=0.02, shutdown_grace=0.1)
+    await engine.open()
+    await engine.start(hangs_once(), id="run")
+    while not _effects().lines():
+        await asyncio.sleep(0.01)
+    print("ending", flush=True)
+    match how:
+        case "error":
+            raise ValueError("a bug of main")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "exit":
+            sys.exit(3)
+        case "task":
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0.05)
+
+
+async def finishes(path: str) -> None:
+    async with Engine(path, sweep_interval=0.02) as engine:
+        await engine.result("run", timeout=20)
+        print([entry.kind for entry in await engine.history("run")], flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,3 +83,19 @@ async def isolated_death(marker: str) -> str:
 @workflow
 async def isolated_spin(marker: str, timeout: float) -> None:
     await spins.options(timeout=timeout)(marker)
+
+
+@step(isolation="process", max_attempts=1)
+def ends_oddly(how: str) -> None:
+    if how == "exit":
+        sys.exit(3)
+    raise KeyboardInterrupt if how == "keyboard" else GeneratorExit
+
+
+@workflow
+async def isolated_odd_end(how: str) -> str:
+    try:
+        await ends_oddly(how)
+    except Exception as error:
+        return str(error)
+    return "nothing"

@@ -101,7 +101,7 @@ def test_exactly_max_attempts_are_made_and_the_last_error_is_raised(lives: Lives
         ("value", "predicate", 1),
         ("value", "once", 1),
         ("never-again", "plain", 1),
-        ("cancelled", "plain", 1),
+        ("cancelled", "plain", 4),
         ("cancelled", "cancel-is-retried", 4),
     ],
 )

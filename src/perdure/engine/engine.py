@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
@@ -167,10 +166,32 @@ class Engine:
             rng = random.Random(self._rng.getrandbits(64))
             recovery = Recovery(worker, self._store, self.settings, self._clock, rng)
             self._recovery = recovery
-            self._sweeper = asyncio.create_task(recovery.run(), name="perdure-sweep")
-            self._sweeper.add_done_callback(_report_death)
+            self._start_sweep(worker, recovery)
         self._client = Client(self._store, self.settings, self._clock, self._rng, self._signals, self._worker)
         self._unwatch = self._store.watch(self._changed)
+
+    def _start_sweep(self, worker: Worker, recovery: Recovery) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled() and not self._closing:
+                # Not by us: an event loop that ends cancels all its tasks, and so does many a framework. If this one
+                # goes on after all, so does the engine (tests/steps/test_cancelled_by_strangers.py).
+                logger.warning(
+                    "the tasks of this engine were cancelled by something else than perdure, such as the end of the "
+                    "event loop. No run fails by it; if the loop goes on, the engine does so in %g s. "
+                    "Close the engine before the loop ends: `async with Engine(...)`.",
+                    limits.CANCELLED_BY_OTHERS_SECONDS,
+                )
+                task.get_loop().call_later(limits.CANCELLED_BY_OTHERS_SECONDS, again)
+            else:
+                _report_death(task)
+
+        def again() -> None:
+            if not self._closing:
+                self._start_sweep(worker, recovery)
+
+        self._sweeper = asyncio.create_task(recovery.run(), name="perdure-sweep")
+        self._sweeper.add_done_callback(ended)
+        worker.swept_by(self._sweeper)
 
     async def close(self, grace: Duration | None = None) -> None:
         """Drain: running steps get `grace` to finish, their results are stored, runs are given back. Safe to repeat."""
@@ -187,8 +208,7 @@ class Engine:
                 self._unwatch()
             if self._sweeper is not None:
                 self._sweeper.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._sweeper
+                await asyncio.wait({self._sweeper})
             if self._worker is not None:
                 await self._worker.close(seconds)
                 await self._store.unregister_worker(self._worker.id, self._clock.now())

@@ -47,28 +47,32 @@ class Recovery:
         runs that were let go of would never be found again (tests/lifecycle/test_sweep_goes_on.py)."""
         while True:
             try:
-                await self._sweep()
+                # Until it is over: a sweep that a stranger cancels may have claimed runs without knowing which.
+                unsure, self._unsure = self._unsure, True
+                await self._sweep(unsure)
                 self._unsure = False
                 self._outages.over()
                 wait = self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
             except StoreError as error:
-                self._unsure = True
                 wait = self._outages.failed(error)
             except Exception as error:
-                self._unsure = True
                 logger.critical("the sweep of this worker failed in an unforeseen way, trying again", exc_info=error)
                 wait = self._outages.failed(error)
             await self._wait(wait)
 
     async def _wait(self, seconds: float) -> None:
+        wake, poll = self._errands.wake, self._clock.poll(seconds)
+        # Not `asyncio.timeout`: it cancels the task that it is in, and a sweep that is being cancelled means that the
+        # host ends (tests/steps/test_cancelled_by_strangers.py::test_sweep_never_cancels_itself).
+        timer = None if poll is None else asyncio.get_running_loop().call_later(poll, wake.set)
         try:
-            async with asyncio.timeout(self._clock.poll(seconds)):
-                await self._errands.wake.wait()
-        except TimeoutError:
-            pass
-        self._errands.wake.clear()
+            await wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        wake.clear()
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, unsure: bool) -> None:
         # News first: its cursor must be taken before the first claim, or an item between the two would be missed.
         await self._read_news()
         loop = asyncio.get_running_loop()
@@ -82,7 +86,7 @@ class Recovery:
         if self._errands.spread:
             await self._spread()
         await self._run_errands()
-        if self._unsure:
+        if unsure:
             await self._find_strays()
         await self._claim()
 
@@ -140,8 +144,10 @@ class Recovery:
     async def _run_errands(self) -> None:
         coordinator = self._worker.coordinator
         while self._errands.reread:
-            key = self._errands.reread.pop()
-            coordinator.reread(key, await self._store.inbox(key, limits.NEVER))
+            key = next(iter(self._errands.reread))
+            inbox = await self._store.inbox(key, limits.NEVER)
+            self._errands.reread.discard(key)
+            coordinator.reread(key, inbox)
         while self._errands.adopt:
             run_id = next(iter(self._errands.adopt))
             row = await self._store.get(run_id)

@@ -2,7 +2,12 @@
 
 An attempt starts only after the turn that asked for it is durable (law 2). Async code runs as a task of the host
 loop, sync code in a thread, isolated code in a process of its own. A cancelled or timed-out attempt is told at
-once; whatever it still returns is refused.
+once; what it still returns is refused, and if it goes on all the same it loses its place after a short grace.
+
+What the code raises is a failure of that attempt, whatever it is: `sys.exit()` and a `CancelledError` of its own
+included. Only what comes from outside is not: a cancellation that perdure did not ask for (a host that ends cancels all
+tasks of its event loop) and the exception of a signal leave the attempt as a crash does, with nothing recorded
+(docs/decisions/0111).
 """
 
 from __future__ import annotations
@@ -24,11 +29,11 @@ from perdure import limits, native
 from perdure.authoring.options import FailedAttempt
 from perdure.authoring.step import StepContext, step_context
 from perdure.engine.clock import Timekeeper
-from perdure.engine.host import outside
+from perdure.engine.host import is_interrupt, outside
 from perdure.engine.isolation import run_isolated
 from perdure.engine.resident import Inbox, Outcome, Resident
-from perdure.engine.threads import DaemonThreads
-from perdure.errors import StepTimeout
+from perdure.engine.threads import Carried, DaemonThreads
+from perdure.errors import EncodingError, NotStorable, StepFailed, StepTimeout, describe_line
 from perdure.kernel import journal
 from perdure.kernel.codec import UNREAD, ValueCodec
 from perdure.kernel.definitions import StepSpec
@@ -63,6 +68,14 @@ class Attempt(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     unwanted: bool = False
     _context: StepContext | None = None
+    #: What it took too long for, once it has.
+    expired: str = ""
+    #: Whether its place was given to others although its code goes on.
+    has_left: bool = False
+    #: How often this attempt was cancelled by code that is neither perdure's nor the end of the host.
+    strange_cancels: int = 0
+    #: For whichever limit comes next.
+    timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<attempt {self.number} of {self.operation.location!r}>"
@@ -89,6 +102,11 @@ class Attempt(msgspec.Struct, eq=False):
         if self.task is not None:
             self.task.cancel()
 
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
 
 _making_context = threading.Lock()
 
@@ -99,6 +117,10 @@ class Waits(msgspec.Struct, eq=False):
     coroutine: Coroutine[Any, Any, Any]
     context: Context
     awaited: Any
+    #: How often the code has asked for the cancellation of the task that it runs in.
+    own_cancels: int = 0
+    #: Whether the coroutine was closed before its end: the event loop is gone, and nothing can be done any more.
+    is_closed: bool = False
 
 
 StandIn: TypeAlias = Callable[[Attempt, tuple[Any, ...], dict[str, Any]], Coroutine[Any, Any, Any] | None]
@@ -108,9 +130,9 @@ class StepRunner:
     """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
 
     __slots__ = (
-        "__dict__", "_burst_is_over", "_clock", "_finished", "_held", "_loop", "_queue", "_rng", "_running",
-        "_running_by_step", "_server_is_due", "_steps_max", "_tasks", "_threads", "_waiting", "accepting", "delays",
-        "ended", "is_serving", "stand_in",
+        "__dict__", "_burst_is_over", "_clock", "_finished", "_held", "_loop", "_park", "_paused", "_queue", "_rng",
+        "_running", "_running_by_step", "_server_is_due", "_steps_max", "_stuck", "_tasks", "_threads", "_waiting",
+        "accepting", "delays", "ended", "is_serving", "stand_in", "sweeper",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +143,7 @@ class StepRunner:
         rng: random.Random,
         finished: Callable[[Resident], None],
         burst_is_over: Callable[[], None],
+        park: Callable[[Resident, BaseException], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
@@ -129,6 +152,8 @@ class StepRunner:
         self._rng = rng
         self._finished = finished
         self._burst_is_over = burst_is_over
+        #: For a run whose step has an outcome that cannot even be recorded as a failure.
+        self._park = park
         #: Whether a server is running the code of steps just now. When it is through with all that is queued it calls
         #: `burst_is_over`, so that whoever hears of a finished step has no need to arrange for a callback.
         self.is_serving = False
@@ -141,6 +166,12 @@ class StepRunner:
         self._waiting: deque[Attempt] = deque()
         self._held: dict[str, deque[Attempt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Of attempts that were told to stop and go on all the same: only kept alive, no longer counted.
+        self._stuck: set[asyncio.Task[None]] = set()
+        #: Nothing is begun for now: the host seems to end.
+        self._paused = False
+        #: The engine's own task. Code that cancels that one, and is not the engine's, cancels everything on the loop.
+        self.sweeper: asyncio.Task[None] | None = None
         #: Admitted, about to begin.
         self._queue: deque[Attempt] = deque()
         self._server_is_due = False
@@ -184,7 +215,10 @@ class StepRunner:
         attempt = resident.attempts.pop(location, None)
         if attempt is None:
             return
+        attempt.stop_timer()
         attempt.cancel()
+        if attempt.task is not None:
+            attempt.timer = self._loop.call_later(limits.STEP_STOP_SECONDS, self._goes_on, attempt)
 
     def cancel_all(self, resident: Resident) -> None:
         for location in list(resident.attempts):
@@ -202,10 +236,10 @@ class StepRunner:
         tasks = set(self._tasks)
         if tasks and grace > 0:
             await asyncio.wait(tasks, timeout=grace)
-        for task in self._tasks:
+        for task in self._tasks | self._stuck:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=1.0)
+            await asyncio.wait(set(self._tasks), timeout=limits.STEP_STOP_SECONDS)
         self._threads.close()
 
     # -- capacity ----------------------------------------------------------------------------------------------
@@ -226,6 +260,10 @@ class StepRunner:
             self._send_for_server()
 
     def _leave(self, attempt: Attempt) -> None:
+        attempt.stop_timer()
+        if attempt.has_left:
+            return
+        attempt.has_left = True
         self._running -= 1
         spec = attempt.operation.spec
         if spec.concurrency is not None:
@@ -243,9 +281,18 @@ class StepRunner:
     # -- one attempt -------------------------------------------------------------------------------------------
 
     def _send_for_server(self) -> None:
+        if self._paused:
+            return  # `_resume` sends for one
         self._server_is_due = True
         task = self._loop.create_task(self._serve())
+        task.add_done_callback(self._never_began)
         self._tasks.add(task)
+
+    def _never_began(self, task: asyncio.Task[None]) -> None:
+        """A server was cancelled before its first line (tests/steps/test_cancelled_by_strangers.py)."""
+        self._tasks.discard(task)
+        self._server_is_due = False
+        self._pause()
 
     async def _serve(self) -> None:
         """A task that begins queued attempts, one after another for as long as they end without waiting for anything.
@@ -258,6 +305,7 @@ class StepRunner:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a coroutine of the event loop runs in a task")
+        task.remove_done_callback(self._never_began)
         queue = self._queue
         served = bursts = 0
         began = self._loop.time()
@@ -283,6 +331,8 @@ class StepRunner:
                 if queue and (not served % _SERVED_IN_A_ROW or bursts == _BURSTS_IN_A_ROW):
                     bursts = 0
                     await asyncio.sleep(0)
+        except asyncio.CancelledError:  # between two attempts
+            self._pause()
         finally:
             if self.is_serving:  # left in the middle
                 self.is_serving = False
@@ -290,6 +340,7 @@ class StepRunner:
             # Not by a done callback: that would keep the loop busy for another round, and a lone turn that finds the
             # loop idle is committed on the spot.
             self._tasks.discard(task)
+            self._stuck.discard(task)
             self._server_waits()
 
     def _serve_some(self, most: int) -> tuple[int, Attempt, Waits | None]:
@@ -360,36 +411,141 @@ class StepRunner:
         if attempt.unwanted:  # given up by its own first lines
             task.cancel()
         try:
-            value = await _rest_of(begun)
+            value = await _rest_of(begun, task)
         except BaseException as error:
-            self._raised(attempt, error)
+            if begun.is_closed:
+                raise
+            self._raised(attempt, error, task.cancelling() > begun.own_cancels)
         else:
             self._leave(attempt)
-            self.returned(attempt, value)
+            if attempt.expired:  # the code swallowed its cancellation: what it returned comes too late
+                self._fail(attempt, StepTimeout(attempt.expired))
+            else:
+                self.returned(attempt, value)
 
     def returned(self, attempt: Attempt, value: Any) -> None:
         """The code of an attempt, which has left, came to its end."""
         operation = attempt.operation
         spec = operation.spec
-        codec = spec.result
         try:
-            encoded = codec.encode(value, spec.what)
-        except (KeyboardInterrupt, SystemExit):
-            raise
+            encoded = spec.result.encode(value, spec.what)
+            args, digest = _recorded_arguments(operation)
+            body = StepDone(Raw(encoded), attempt.number, args, digest, operation.site)
+            known = value if spec.result.is_scalar(value) else UNREAD
         except BaseException as error:
-            self._note(attempt, self._failure(attempt, error))
-            return
-        args, digest = _recorded_arguments(operation)
-        body = StepDone(Raw(encoded), attempt.number, args, digest, operation.site)
-        self._note(attempt, body, value if codec.is_scalar(value) else UNREAD)
+            self._unstorable(attempt, error)
+        else:
+            self._note(attempt, body, known)
 
-    def _raised(self, attempt: Attempt, error: BaseException) -> None:
-        self._leave(attempt)
-        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+    def _unstorable(self, attempt: Attempt, error: BaseException) -> None:
+        """The step has a result that cannot be stored."""
+        if is_interrupt(error):
+            self._abandon(attempt)
             raise error
-        if isinstance(error, asyncio.CancelledError) and (attempt.unwanted or not self.accepting):
+        if not isinstance(error, EncodingError):  # of the value's own code, or of its class
+            what = attempt.operation.spec.what
+            refused = NotStorable(f"{what} cannot be stored: looking at it raised {describe_line(error)}")
+            refused.__cause__ = error
+            error = refused
+        self._fail(attempt, error)
+
+    def _raised(self, attempt: Attempt, error: BaseException, was_told: bool = False) -> None:
+        """The code raised. `was_told`: somebody else has cancelled the task in which it runs."""
+        self._leave(attempt)
+        is_final = False
+        if isinstance(error, Carried):
+            is_final = error.is_final
+            error = error.error
+        elif is_interrupt(error):
+            self._abandon(attempt)
+            raise error
+        if attempt.unwanted:
             return  # as it was asked to
-        self._note(attempt, self._failure(attempt, error))
+        if attempt.expired and isinstance(error, (asyncio.CancelledError, TimeoutError)):
+            timeout = StepTimeout(attempt.expired)
+            timeout.__cause__ = error
+            self._fail(attempt, timeout)
+        elif was_told and not self._is_of_the_step(attempt, error):
+            self._abandon(attempt)
+        else:
+            self._fail(attempt, error, is_final)
+
+    def _is_of_the_step(self, attempt: Attempt, error: BaseException) -> bool:
+        """Whether what the code raised in a cancelled task is its own affair."""
+        if not self.accepting or self._host_ends():
+            return False  # whatever it made of the cancellation: it was meant for the process, not for the step
+        if not isinstance(error, asyncio.CancelledError):
+            return True
+        attempt.strange_cancels += 1
+        return attempt.strange_cancels > limits.STRANGE_CANCELS_MAX
+
+    # -- what is not an outcome --------------------------------------------------------------------------------
+
+    def _host_ends(self) -> bool:
+        return self.sweeper is not None and self.sweeper.cancelling() > 0
+
+    def _pause(self) -> None:
+        """Somebody cancels the tasks of this loop. Begin nothing for a while: a loop that ends must not get new tasks,
+        and one that goes on gets to work again."""
+        if not self._paused and self.accepting:
+            self._paused = True
+            self._loop.call_later(limits.CANCELLED_BY_OTHERS_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._server_waits()
+
+    def _abandon(self, attempt: Attempt) -> None:
+        """As by a crash: nothing is recorded. If the process goes on, the same attempt begins again after a while."""
+        if not self.accepting or attempt.unwanted:
+            return
+        operation = attempt.operation
+        logger.warning(
+            "attempt %d of step %r of run %r was cancelled by something else than perdure, such as the end of the "
+            "event loop. Nothing is recorded of it: it begins again, here or in the next process.",
+            attempt.number, operation.location, attempt.resident.id,
+        )  # fmt: skip
+        if self._host_ends():
+            self._pause()
+        self._loop.call_later(limits.CANCELLED_BY_OTHERS_SECONDS, self._begin_again, attempt)
+
+    def _begin_again(self, attempt: Attempt) -> None:
+        resident, location = attempt.resident, attempt.operation.location
+        if self.accepting and resident.attempts.get(location) is attempt:
+            del resident.attempts[location]
+            self.start(resident, attempt.operation)
+            resident.attempts[location].strange_cancels = attempt.strange_cancels
+
+    def _goes_on(self, attempt: Attempt) -> None:
+        """The code was told to stop and had its time for that."""
+        attempt.timer = None
+        if attempt.has_left:
+            return
+        logger.warning(
+            "attempt %d of step %r of run %r was told to stop %g s ago and goes on. Others get its place, and what it "
+            "still returns is refused. Let `CancelledError` out of the step's code.",
+            attempt.number, attempt.operation.location, attempt.resident.id, limits.STEP_STOP_SECONDS,
+        )  # fmt: skip
+        if attempt.expired and not attempt.unwanted:
+            self._fail(attempt, StepTimeout(attempt.expired))
+        attempt.unwanted = True
+        if attempt.task is not None:
+            self._tasks.discard(attempt.task)
+            self._stuck.add(attempt.task)
+        self._leave(attempt)
+
+    # -- outcomes ----------------------------------------------------------------------------------------------
+
+    def _fail(self, attempt: Attempt, error: BaseException, is_final: bool = False) -> None:
+        """A failure of this attempt. Whatever else goes wrong while it is described: the run does not hang."""
+        try:
+            self._note(attempt, self._failure(attempt, error, is_final))
+        except BaseException as raised:
+            if is_interrupt(raised):
+                self._abandon(attempt)
+                raise
+            logger.error("a failure of step %r cannot be recorded", attempt.operation.location, exc_info=raised)
+            self._park(attempt.resident, raised)
 
     def _note(self, attempt: Attempt, body: Body, known: Any = UNREAD) -> None:
         """An outcome, if anybody still wants it."""
@@ -404,7 +560,6 @@ class StepRunner:
         """Run the code within its timeouts."""
         operation = attempt.operation
         policy = operation.spec.policy
-        context = attempt.context
         if policy.timeout is None and policy.total_timeout is None:
             return await self._call(attempt)
         seconds = policy.timeout
@@ -415,20 +570,21 @@ class StepRunner:
             if seconds is None or left < seconds:
                 seconds = left
                 what = f"step {operation.location!r} took longer than its total_timeout of {policy.total_timeout} s."
-        if seconds is not None and seconds <= 0:
+        if seconds is None or seconds <= 0:
             raise StepTimeout(what)
-        limit = asyncio.timeout(seconds)
+        attempt.timer = self._loop.call_later(seconds, self._time_is_up, attempt, what)
         try:
-            async with limit:
-                value = await self._call(attempt)
-            if limit.expired():  # the code swallowed its cancellation: what it returned comes too late
-                raise TimeoutError
-            return value
-        except TimeoutError as error:
-            if limit.expired():
-                context.mark_cancelled()
-                raise StepTimeout(what) from (None if error.__cause__ is None else error)
-            raise
+            return await self._call(attempt)
+        finally:
+            if not attempt.expired:
+                attempt.stop_timer()
+
+    def _time_is_up(self, attempt: Attempt, what: str) -> None:
+        attempt.expired = what
+        attempt.context.mark_cancelled()
+        if attempt.task is not None:
+            attempt.task.cancel()
+        attempt.timer = self._loop.call_later(limits.STEP_STOP_SECONDS, self._goes_on, attempt)
 
     def _call(self, attempt: Attempt) -> Coroutine[Any, Any, Any] | asyncio.Future[Any]:
         operation = attempt.operation
@@ -443,39 +599,75 @@ class StepRunner:
         context = copy_context()
         return self._clock.outside(self._threads.run(lambda: context.run(spec.function, *args, **kwargs)))
 
-    def _failure(self, attempt: Attempt, error: BaseException) -> Body:
+    def _failure(self, attempt: Attempt, error: BaseException, is_final: bool) -> Body:
         operation = attempt.operation
-        now = self._clock.now()
-        try:
-            next_at = next_attempt_at(
-                operation.spec.policy, attempt.number, error, operation.asked_at, now, self._rng.random()
-            )
-        except Exception as raised:  # a retry_on predicate that raises: the step fails with both errors shown
-            raised.__context__ = error
-            error, next_at = raised, None
+        policy = operation.spec.policy
+        now, draw = self._clock.now(), self._rng.random()
+        shown, next_at = _as_failure(attempt, error), None
+        if not is_final:
+            try:
+                # A class named by retry_on is meant as the step raised it; a function sees what the workflow would.
+                judged = error if isinstance(policy.retry_on, tuple) and isinstance(error, policy.retry_on) else shown
+                next_at = next_attempt_at(policy, attempt.number, judged, operation.asked_at, now, draw)
+            except BaseException as raised:  # a retry_on that raises: the step fails with both errors shown
+                if is_interrupt(raised):
+                    raise
+                raised.__context__ = error
+                shown = _as_failure(attempt, raised)
         if next_at is not None and not self.delays:
             next_at = now
-        fault = encode_error(error)
+        fault = encode_error(shown)
         args, digest = _recorded_arguments(operation)
         if next_at is None:
             return journal.StepFailed(attempt.number, fault, args, digest, operation.site)
         return journal.StepRetry(attempt.number, fault, next_at, args, digest, operation.site)
 
 
+#: What these mean to Python and asyncio is about the task or the process; a workflow that gets one as the failure of a
+#: step would end by it, past every `except Exception`.
+_CONTROL = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+
+
+def _as_failure(attempt: Attempt, error: BaseException) -> BaseException:
+    """What is recorded of an error: the error, or in the place of one that would end its workflow, a `StepFailed`."""
+    if not isinstance(error, _CONTROL):
+        return error
+    fault = encode_error(error)
+    name = fault.type.rpartition(":")[2]
+    text = f"{name}: {fault.message}" if fault.message else name
+    failed = StepFailed(
+        f"attempt {attempt.number} of step {attempt.operation.location!r} raised {text}",
+        type_name=fault.type,
+        original_message=fault.message,
+    )
+    failed.__cause__ = error
+    return failed.with_traceback(error.__traceback__)
+
+
 @types.coroutine
-def _rest_of(begun: Waits) -> Generator[Any, Any, Any]:
-    """Run a coroutine that waits to its end, inside the current task but in a context of its own."""
+def _rest_of(begun: Waits, task: asyncio.Task[Any]) -> Generator[Any, Any, Any]:
+    """Run a coroutine that waits to its end, inside the current task but in a context of its own.
+
+    Counts how often the code itself cancels that task: only while it runs can nobody else.
+    """
     coroutine, context, awaited = begun.coroutine, begun.context, begun.awaited
+    cancelling = task.cancelling
+    before = 0
     try:
         while True:
+            if (asked := cancelling()) > before:
+                begun.own_cancels += asked - before
             try:
                 value = yield awaited
             except GeneratorExit:
+                begun.is_closed = True
                 coroutine.close()
                 raise
             except BaseException as error:
+                before = cancelling()
                 awaited = context.run(coroutine.throw, error)
             else:
+                before = cancelling()
                 awaited = context.run(coroutine.send, value)
     except StopIteration as returned:
         return returned.value

@@ -15,6 +15,17 @@ from queue import SimpleQueue
 from typing import Any
 
 
+class Carried(Exception):
+    """What a step's code raised elsewhere, in a thread or a process. Futures and coroutines give some exceptions a
+    meaning of their own (GeneratorExit, SystemExit, CancelledError), so none of these travels bare."""
+
+    def __init__(self, error: BaseException, is_final: bool = False) -> None:
+        super().__init__(error)
+        self.error = error
+        #: Whether another attempt could not help.
+        self.is_final = is_final
+
+
 class _Call:
     __slots__ = ("function", "future", "is_stuck", "loop", "started")
 
@@ -93,7 +104,7 @@ class DaemonThreads:
 def _call(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return function(), None
-    except BaseException as raised:  # handed to the loop as it is, SystemExit included
+    except BaseException as raised:  # no signal strikes here: it is the code's own, whatever it is
         return None, raised
 
 
@@ -105,4 +116,4 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
     elif isinstance(error, StopIteration):  # a Future refuses to carry it
         future.set_exception(RuntimeError("a step raised StopIteration"))
     else:
-        future.set_exception(error)
+        future.set_exception(error if isinstance(error, Exception) else Carried(error))

@@ -157,14 +157,19 @@ class Worker:
         self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
         self._steps = StepRunner(
-            clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready, self._pump_if_wanted
-        )
+            clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready, self._pump_if_wanted,
+            self._park_if_here,
+        )  # fmt: skip
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
         self._linter = Linter(registry, active=settings.lint == "warn")
         self._post = Post()
         self._watchdog = Watchdog(self._post, settings.turn_warning, settings.turn_limit)
         #: What runs are made from; tests have another.
         self.run_class: type[Run] = Run
+
+    def swept_by(self, task: asyncio.Task[None]) -> None:
+        """The task of the engine that shows whether somebody cancels everything on the loop."""
+        self._steps.sweeper = task
 
     def draw_seed(self) -> int:
         return self._rng.getrandbits(63)
@@ -200,7 +205,7 @@ class Worker:
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     newcomer.answer.set_exception(error)
                     raise
-                self._spawn_task(self._refuse_unless_it_exists(newcomer, error))
+                self._spawn_task(functools.partial(self._refuse_unless_it_exists, newcomer, error))
         return prepared
 
     async def _refuse_unless_it_exists(self, newcomer: Newcomer, error: BaseException) -> None:
@@ -403,11 +408,14 @@ class Worker:
         self._cleared(resident)
         self._acquittals.append(Acquittal(resident.key, resident.epoch, 0))
         if len(self._acquittals) == 1:
-            self._spawn_task(self._acquit_all())
+            self._loop.call_soon(self._send_acquittals)  # those of the same moment go together
 
-    async def _acquit_all(self) -> None:
-        await asyncio.sleep(0)  # those of the same moment go together
+    def _send_acquittals(self) -> None:
         acquittals, self._acquittals = self._acquittals, []
+        if acquittals:
+            self._spawn_task(functools.partial(self._acquit, acquittals))
+
+    async def _acquit(self, acquittals: Sequence[Acquittal]) -> None:
         await self._outages.persist(lambda: self._store.acquit(self.id, acquittals))
 
     def _release_unknown(self, loaded: Loaded) -> None:
@@ -789,9 +797,13 @@ class Worker:
         self._drop(resident)
         self._park_stored(resident.key, resident.epoch, resident.id, _reason(error))
 
+    def _park_if_here(self, resident: Resident, error: BaseException) -> None:
+        if resident.is_current:
+            self._park(resident, error)
+
     def _park_stored(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
         reason = written_out(reason)
-        self._spawn_task(self._park_until_done(key, epoch, run_id, reason))
+        self._spawn_task(lambda: self._park_until_done(key, epoch, run_id, reason))
 
     async def _park_until_done(self, key: RunKey, epoch: int, run_id: str, reason: str) -> None:
         if await self._outages.persist(lambda: self._store.park(key, epoch, reason, self._clock.now())):
@@ -803,12 +815,12 @@ class Worker:
         self._releases.append(release)
         self._releasing[release.key] = release.epoch
         if len(self._releases) == 1:
-            self._spawn_task(self._release_all())
+            self._loop.call_soon(self._send_releases)  # those of the same moment go together
 
-    async def _release_all(self) -> None:
-        await asyncio.sleep(0)  # those of the same moment go together
+    def _send_releases(self) -> None:
         releases, self._releases = self._releases, []
-        await self._release(releases)
+        if releases:
+            self._spawn_task(lambda: self._release(releases))
 
     async def _release(self, releases: Sequence[Release]) -> None:
         try:
@@ -822,10 +834,21 @@ class Worker:
                 del self._releasing[release.key]
         self.errands.claim()  # something may have arrived for them meanwhile
 
-    def _spawn_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
+    def _spawn_task(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something that is safe to repeat, to its end: also if a stranger cancels its task and the loop goes on."""
+
+        def again() -> None:
+            if not self._closed:
+                self._spawn_task(work)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                self._loop.call_later(limits.CANCELLED_BY_OTHERS_SECONDS, again)
+
+        task = self._loop.create_task(work())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
 
     async def close(self, grace: float) -> None:
         """Let running steps finish and their results be stored, within the grace; then let go of every run."""
@@ -842,6 +865,8 @@ class Worker:
         self._turn_away()
         for resident in self.coordinator:
             self._drop(resident)
+        self._send_acquittals()
+        self._send_releases()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=max(grace, 0.5))
 

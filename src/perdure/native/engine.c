@@ -28,6 +28,7 @@ static Field resident_is_current, resident_in_flight, resident_queued, turn_entr
 
 static PyObject *name_append, *name_start, *name_admit, *name_send_for_server, *name_limited, *name_encode, *name_note;
 static PyObject *name_begin, *name_leave, *name_popleft, *name_raised, *name_returned, *name_take_result;
+static PyObject *name_unstorable;
 static PyObject *name_now, *name_deliver, *name_note_failure, *name_deliver_result, *name_describe, *name_frontier;
 
 static const Known STEPS[] = {
@@ -294,13 +295,15 @@ steps_returned(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     int is_scalar = is_scalar_of(get(get(spec, spec_result), codec_scalars), value);
     PyObject *encoded = is_scalar < 0 ? NULL : encoded_result(spec, value, is_scalar);
-    if (encoded == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_SystemExit)) {
-            return NULL;
-        }
-        PyErr_Clear(); /* the other one meets the same error, and knows what follows from it */
+    if (is_scalar < 0) { /* a class that cannot be hashed */
+        PyErr_Clear();
         PyObject *all[] = {self, attempt, value};
         return PyObject_Vectorcall(plain_returned, all, 3, NULL);
+    }
+    if (encoded == NULL) {
+        PyObject *error = caught(), *told = PyObject_CallMethodObjArgs(self, name_unstorable, attempt, error, NULL);
+        Py_XDECREF(error);
+        return told;
     }
     PyObject *body = done_body(operation, get(attempt, attempt_number), encoded);
     if (body == NULL) {
@@ -359,9 +362,9 @@ steps_ended(PyObject *self, PyObject *attempt, PyObject *value)
     if (get(attempt, attempt_alone) == Py_True) {
         is_scalar = is_scalar_of(get(get(spec, spec_result), codec_scalars), value);
     }
-    if (is_scalar <= 0) {
-        return is_scalar < 0 ? -1
-                             : carried_out(PyObject_CallMethodObjArgs(self, name_returned, attempt, value, NULL));
+    if (is_scalar <= 0) { /* below 0: a class that cannot be hashed, which the other one finds out too */
+        PyErr_Clear();
+        return carried_out(PyObject_CallMethodObjArgs(self, name_returned, attempt, value, NULL));
     }
     PyObject *pair = PyTuple_Pack(2, attempt, value);
     int failed = pair == NULL || carried_out(PyObject_CallMethodOneArg(get(self, runner_ended), name_append, pair)) < 0;
@@ -749,6 +752,7 @@ PyInit__engine(void)
     name_popleft = name("popleft");
     name_raised = name("_raised");
     name_returned = name("returned");
+    name_unstorable = name("_unstorable");
     name_take_result = name("take_result");
     name_append = name("append");
     name_start = name("start");

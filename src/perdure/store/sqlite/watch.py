@@ -66,7 +66,7 @@ class Watch:
         busy, self._seen, self._commits = commits != self._commits, version, commits
         if not busy:
             self._callback()
-        elif self._asking is None:
+        elif self._asking is None or self._asking.done():  # done: cancelled by a stranger before it began
             self._asking = self._loop.create_task(self._ask())
 
     async def _ask(self) -> None:
