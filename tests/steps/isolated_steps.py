@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perdure import current_step, step, workflow
 
@@ -99,3 +100,15 @@ async def isolated_odd_end(how: str) -> str:
     except Exception as error:
         return str(error)
     return "nothing"
+
+
+@step(isolation="process", max_attempts=3, initial_delay=0.001)
+def returns_what_cannot_be_stored(marker: str) -> Any:
+    with open(marker, "a") as file:
+        file.write("called\n")
+    return {"pid": object()}
+
+
+@workflow
+async def isolated_unstorable(marker: str) -> Any:
+    return await returns_what_cannot_be_stored(marker)

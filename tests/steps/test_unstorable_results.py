@@ -1,15 +1,17 @@
-"""A result that cannot be stored fails the attempt, with the path to the bad value; the run does not hang."""
+"""A result that cannot be stored fails the step at once, with the path to the bad value; the run does not hang."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure import NotStorable, RunFailed, current_step, step, workflow
 from perdure.errors import TooLarge
+from steps.isolated_steps import isolated_unstorable
 from support.lives import Lives, run_async
 
 calls: list[int] = []
@@ -20,7 +22,7 @@ def fresh() -> None:
     calls.clear()
 
 
-@step(max_attempts=2, initial_delay=0.001)
+@step(max_attempts=3, initial_delay=0.001)
 async def brings_back(what: str) -> Any:
     calls.append(current_step().attempt)
     match what:
@@ -34,19 +36,17 @@ async def brings_back(what: str) -> Any:
             return circle
         case "large":
             return "x" * (2 * 1024 * 1024 + 1)
-        case "second-time":
-            return object() if current_step().attempt == 1 else "fine"
         case _:
             return None
 
 
-@step(max_attempts=1)
+@step(max_attempts=3, initial_delay=0.001)
 async def not_as_annotated() -> int:
-    calls.append(1)
+    calls.append(current_step().attempt)
     return "three"  # type: ignore[return-value]
 
 
-@step(max_attempts=2, initial_delay=0.001)
+@step(max_attempts=3, initial_delay=0.001)
 def brings_back_from_a_thread() -> Any:
     calls.append(current_step().attempt)
     return {"lock": {"deep": [lambda: None]}}
@@ -79,34 +79,40 @@ async def carries(what: str) -> Any:
         ("thread", "$.lock.deep[0]", NotStorable),
     ],
 )
-def test_attempt_fails_with_the_path_and_the_run_ends(
-    lives: Lives, what: str, path: str, error: type[Exception]
-) -> None:
-    """CONFORMANCE S5, FAULTS E1."""
+def test_step_fails_at_once_with_the_path(lives: Lives, what: str, path: str, error: type[Exception]) -> None:
+    """CONFORMANCE S5, FAULTS E1: what the step did is done, and another attempt would do it once more."""
 
-    async def main() -> BaseException | None:
+    async def main() -> tuple[BaseException | None, list[str]]:
         async with lives.engine() as engine:
-            handle = await engine.start(carries(what))
+            handle = await engine.start(carries(what), id="run")
             with pytest.raises(RunFailed) as caught:
                 await handle.result(timeout=10)
             assert path in str(caught.value)
-            return caught.value.__cause__
+            return caught.value.__cause__, [entry.kind for entry in await engine.history("run")]
 
-    cause = run_async(main())
+    cause, kinds = run_async(main())
     assert isinstance(cause, error)
     assert path in str(cause)
     assert "step" in str(cause)
+    assert calls == [1]
+    assert kinds == ["started", "step_failed", "failed"]
 
 
-def test_unstorable_result_counts_as_an_attempt_and_may_be_retried(lives: Lives) -> None:
-    """CONFORMANCE S5: what comes back the second time can be stored, so the step succeeds."""
+def test_isolated_step_fails_at_once_too(lives: Lives, tmp_path: Path) -> None:
+    """CONFORMANCE S5: the process finds out, and its worker does not try again."""
+    marker = tmp_path / "calls"
 
-    async def main() -> Any:
+    async def main() -> BaseException | None:
         async with lives.engine() as engine:
-            return await (await engine.start(carries("second-time"))).result(timeout=10)
+            handle = await engine.start(isolated_unstorable(str(marker)))
+            with pytest.raises(RunFailed) as caught:
+                await handle.result(timeout=20)
+            return caught.value.__cause__
 
-    assert run_async(main()) == "fine"
-    assert calls == [1, 2]
+    cause = run_async(main())
+    assert isinstance(cause, NotStorable)
+    assert "$.pid" in str(cause)
+    assert marker.read_text() == "called\n"
 
 
 def test_workflow_can_catch_it(lives: Lives) -> None:

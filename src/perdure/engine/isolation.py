@@ -19,6 +19,7 @@ from msgspec import Raw
 
 from perdure.authoring.options import StepOptions
 from perdure.authoring.step import Step, StepContext, step_context
+from perdure.engine.threads import Carried
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.faults import decode_error, encode_error
 from perdure.kernel.journal import ABSENT, Fault
@@ -44,6 +45,8 @@ class Job(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Raw = ABSENT
     error: Fault | None = None
+    #: Whether the code came to its end and its result cannot be stored: another attempt would only do it once more.
+    is_final: bool = False
 
 
 class ProcessDied(RuntimeError):
@@ -81,8 +84,12 @@ async def run_isolated(spec: StepSpec, data: bytes, context: StepContext) -> Any
         )
     answer = msgspec.json.decode(output, type=Answer)
     if answer.error is not None:
-        raise decode_error(_of_main(answer.error) if job.main_file is not None else answer.error)
-    return spec.result.decode(answer.value, f"the result of step {context.location!r}")
+        fault = _of_main(answer.error) if job.main_file is not None else answer.error
+        raise Carried(decode_error(fault), answer.is_final)
+    try:
+        return spec.result.decode(answer.value, f"the result of step {context.location!r}")
+    except Exception as error:
+        raise Carried(error, is_final=True) from error
 
 
 def _of_main(fault: Fault) -> Fault:
@@ -128,9 +135,12 @@ def _answer(job: Job) -> Answer:
         value = spec.function(*args, **kwargs)
         if spec.is_async:
             value = asyncio.run(value)
-        return Answer(value=Raw(spec.result.encode(value, f"the result of step {job.location!r}")))
     except BaseException as error:
         return Answer(error=encode_error(error))
+    try:
+        return Answer(value=Raw(spec.result.encode(value, f"the result of step {job.location!r}")))
+    except BaseException as error:
+        return Answer(error=encode_error(error), is_final=True)
 
 
 def main() -> None:

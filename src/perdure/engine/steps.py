@@ -438,7 +438,8 @@ class StepRunner:
             self._note(attempt, body, known)
 
     def _unstorable(self, attempt: Attempt, error: BaseException) -> None:
-        """The step has a result that cannot be stored."""
+        """The step has a result that cannot be stored. It is not tried again: what it did is done, and would be done
+        once more (docs/decisions/0112)."""
         if is_interrupt(error):
             self._abandon(attempt)
             raise error
@@ -447,7 +448,7 @@ class StepRunner:
             refused = NotStorable(f"{what} cannot be stored: looking at it raised {describe_line(error)}")
             refused.__cause__ = error
             error = refused
-        self._fail(attempt, error)
+        self._fail(attempt, error, is_final=True)
 
     def _raised(self, attempt: Attempt, error: BaseException, was_told: bool = False) -> None:
         """The code raised. `was_told`: somebody else has cancelled the task in which it runs."""
