@@ -11,7 +11,7 @@ from sim.seeds import explain
 from sim.world import simulate
 
 #: Kinds of faults under which everything holds.
-HOLDS = ("odd", "zombies", "litter")
+HOLDS = ("hosts", "odd", "zombies", "litter")
 ON_SQLITE = Setting(frozenset(HOLDS), "sqlite")
 
 SEEDS = 100
@@ -20,8 +20,8 @@ SEEDS_ON_SQLITE = 60
 
 @pytest.mark.parametrize("kind", HOLDS)
 def test_no_world_with_more_faults_violates_anything_that_must_hold(kind: str) -> None:
-    """Commits that raise what is no error of a store, workers that commit after they were taken for dead, collections
-    in the middle of a turn."""
+    """Hosts that cancel everything; commits that raise what is no error of a store; workers that commit after they were
+    taken for dead; collections in the middle of a turn."""
     happened: Counter[str] = Counter()
     for seed in range(SEEDS):
         report = simulate(seed, None, Setting(frozenset({kind})))
