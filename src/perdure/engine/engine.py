@@ -203,6 +203,8 @@ class Engine:
         self._check_loop()
         self._closing = True
         self._client.closed = True
+        if self._worker is not None:
+            self._worker.begin_nothing_more()
         try:
             if self._unwatch is not None:
                 self._unwatch()

@@ -850,6 +850,10 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(ended)
 
+    def begin_nothing_more(self) -> None:
+        """From now on no step is started; those under way go on. What closing begins with."""
+        self._steps.accepting = False
+
     async def close(self, grace: float) -> None:
         """Let running steps finish and their results be stored, within the grace; then let go of every run."""
         await self._steps.drain(grace)
