@@ -10,19 +10,16 @@ show anything above on stderr; a parked run is a WARNING: somebody has to act. S
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
 
 from perdure.engine.resident import Outcome, Resident
 from perdure.errors import one_line
 from perdure.kernel import journal
+from perdure.kernel.faults import PLACE
 from perdure.kernel.journal import Fault, Record
 
 logger = logging.getLogger("perdure.worker")
-
-_FRAME: Final = re.compile(r'  File "(?:.*[/\\])?(?P<file>[^/\\]+)", line (?P<line>\d+), in ')
 
 
 def log_failed_attempts(resident: Resident, outcomes: Sequence[Outcome]) -> None:
@@ -66,7 +63,7 @@ def error_line(fault: Fault) -> str:
     """A recorded error in one line, with the place that raised it: `ValueError: no such card (orders.py:41)`."""
     name = fault.type.partition(":")[2]
     text = one_line(f"{name}: {fault.message}" if fault.message else name)
-    places = _FRAME.findall(fault.traceback)
+    places = PLACE.findall(fault.traceback)
     return f"{text} ({places[-1][0]}:{places[-1][1]})" if places else text
 
 

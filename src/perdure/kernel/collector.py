@@ -49,7 +49,7 @@ class _Paused:
         sys.set_asyncgen_hooks(*self._hooks)
         if self._refused and self._owner is not None:
             what = getattr(self._refused[0].call[0], "__qualname__", None) or repr(self._refused[0].call[0])
-            self._owner.complain(
+            self._owner.complain_of(
                 f"code that the garbage collector finalised wanted to call {what} in the loop of a run, which was left "
                 "undone: collections come at other moments on every replay. Close such objects in the workflow itself."
             )

@@ -22,7 +22,7 @@ from perdure.errors import (
     Rollback,
     RunCancelled,
 )
-from perdure.kernel.faults import attempts_of
+from perdure.kernel.faults import attempts_of, summary
 from perdure.kernel.loop import RunTask, single_operation_codes
 from perdure.kernel.operation import Branch
 from perdure.kernel.run import Run
@@ -238,7 +238,8 @@ class _Loser:
     def __call__(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._run.complain(
-                f"the branch {self._name!r} of a race in run {self._run.id!r} lost, was cancelled and raised {error!r}"
+                f"the branch {self._name!r} of a race in run {self._run.id!r} lost, was cancelled and raised "
+                f"{summary(error)}"
             )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import re
 import sys
 from collections.abc import Callable
 from types import ModuleType, TracebackType
@@ -22,7 +23,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure import limits
-from perdure.errors import StepFailed
+from perdure.errors import StepFailed, one_line
 from perdure.kernel.journal import ABSENT, Fault
 from perdure.kernel.tagged import Walker
 
@@ -219,6 +220,10 @@ _MACHINERY: Final = (
     *(_LIBRARY + name for name in ("asyncio", "concurrent", "threading.py")),
 )
 _FRAMES_MAX: Final = 60
+#: Lines that a summary names.
+_PLACES_MAX: Final = 5
+#: Name of the file and number of the line, in the text of a traceback.
+PLACE: Final = re.compile(r'  File "(?:.*[/\\])?([^/\\]+)", line (\d+), in ')
 _LEFT_OUT: Final = "  [... {} more frames ...]"
 
 
@@ -228,13 +233,32 @@ def raised_at(error: BaseException) -> str:
     return f"{own[-1][0].replace(chr(92), '/').rpartition('/')[2]}:{own[-1][1]}" if own else ""
 
 
+def summary(error: BaseException) -> str:
+    """One line about an exception: its class, the first line of its message, and the lines of the user's that it
+    passed, the one that raised last. Never raises.
+
+    >>> summary(error)
+    'ValueError: no such card (orders.py:41, cards.py:12)'
+    """
+    message = one_line(_safely(lambda: str(error), _UNREADABLE)).encode("utf-8", "backslashreplace").decode()
+    name = _type_name(error).partition(":")[2]
+    places = [f"{file}:{line}" for file, line in PLACE.findall("\n".join(_lines(error)))][-_PLACES_MAX:]
+    return f"{name}: {message}"[: None if message else -2] + (f" ({', '.join(places)})" if places else "")
+
+
 def _traceback(error: BaseException) -> str:
+    return "\n".join(_fitting(_lines(error) or [_line(*frame) for frame in _frames(error.__traceback__)]))
+
+
+def _lines(error: BaseException) -> list[str]:
+    """The user's, as plain Python would show them: the workflow's first, then those of the step that it called."""
     earlier: str = _safely(lambda: vars(error).get(TRACEBACK_ATTRIBUTE, ""), "")
-    frames = _frames(error.__traceback__)
-    own = [frame for frame in frames if not frame[0].startswith(_MACHINERY)]
-    lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in own or frames]
-    # As plain Python would show it: the workflow's line first, then those of the step that it called.
-    return "\n".join(_fitting([*lines, *earlier.split("\n")] if earlier else lines))
+    own = [_line(*frame) for frame in _frames(error.__traceback__) if not frame[0].startswith(_MACHINERY)]
+    return [*own, *earlier.split("\n")] if earlier else own
+
+
+def _line(file: str, line: int, name: str) -> str:
+    return f'  File "{file}", line {line}, in {name}'
 
 
 def _fitting(lines: list[str]) -> list[str]:

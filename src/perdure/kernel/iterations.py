@@ -25,6 +25,8 @@ from perdure.errors import BadArgument, NoNextState
 from perdure.kernel.codec import ValueCodec
 from perdure.kernel.digests import blake
 from perdure.kernel.draws import Draws
+from perdure.kernel.faults import summary
+from perdure.kernel.forgotten import reported
 from perdure.kernel.journal import LoopState, Record
 from perdure.kernel.loop import RunFuture, RunTask, path_of
 from perdure.kernel.operation import Branch, ChildOperation, Operation, SendOperation
@@ -320,7 +322,7 @@ async def _body(run: Run, iteration: Iteration, body: Callable[..., Awaitable[An
 
 async def _tidy(run: Run, iteration: Iteration) -> None:
     """Wait until nothing of the iteration is left. Tasks and children that still run are cancelled, and reported."""
-    reported: list[str] = []
+    left_over: list[str] = []
     own = asyncio.current_task()
     while True:
         left = [task for task in iteration.tasks if task is not own and not task.done()]
@@ -329,17 +331,21 @@ async def _tidy(run: Run, iteration: Iteration) -> None:
             break
         for task in left:
             if not task.cancelling() and task not in iteration.sheltered:  # losers of a race are on their way out
-                reported.append(path_of(task))
+                left_over.append(path_of(task))
                 task.cancel("the iteration ended")
         for task in left:
             await asyncio.wait([task])
             if not task.cancelled() and (error := task.exception()) is not None:
-                run.complain(f"a task left by {iteration.path!r} of run {run.id!r} ended with an error: {error!r}")
+                run.complain(
+                    f"a task left by {iteration.path!r} of run {run.id!r} ended with an error: {summary(error)}"
+                )
         for operation in loose:
             if await _let_go(run, operation):
-                reported.append(operation.location)
-    if reported:
-        names = ", ".join(repr(name) for name in reported)
+                left_over.append(operation.location)
+    for text in reported([task for task in iteration.tasks if task.done()]):  # a replay leaves the iteration out
+        run.complain_of(text)
+    if left_over:
+        names = ", ".join(repr(name) for name in left_over)
         run.complain(
             f"iteration {iteration.path!r} of run {run.id!r} ended while this was still running; it was cancelled: "
             f"{names}."

@@ -26,6 +26,8 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
+from perdure.kernel.faults import summary
+from perdure.kernel.forgotten import FailedTasks, is_unseen, report, reported
 from perdure.kernel.generators import Generator as AsyncGenerator
 from perdure.kernel.generators import OpenGenerator, OpenGenerators, entry_of
 from perdure.kernel.operation import Branch, Operation, TimerOperation
@@ -46,7 +48,7 @@ class LoopOwner(Protocol):
 
     def give_up(self, operation: Operation) -> None: ...
 
-    def complain(self, message: str) -> None: ...
+    def complain_of(self, text: str) -> None: ...
 
 
 class RunFuture(asyncio.Future[Any]):
@@ -246,8 +248,8 @@ class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
     __slots__ = (
-        "_compact_at", "_numbers", "_ready", "_tasks", "generators", "iterations", "now", "overdue", "owner", "post",
-        "root", "running", "stopped",
+        "_compact_at", "_numbers", "_ready", "_tasks", "failed_tasks", "generators", "iterations", "now", "overdue",
+        "owner", "post", "root", "running", "stopped",
     )  # fmt: skip
 
     def __init__(self, owner: LoopOwner | None, seed: int, post: Post) -> None:
@@ -265,6 +267,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.iterations = 0
         #: None while the code has begun no async generator.
         self.generators: OpenGenerators | None = None
+        #: None while no task has failed.
+        self.failed_tasks: FailedTasks | None = None
         #: Set by a watchdog that has given up on this turn; raises what the turn ends with.
         self.overdue: Callable[[], NoReturn] | None = None
 
@@ -331,7 +335,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Run the `finally` of an async generator that was left in the middle, in a task of its own, as asyncio."""
         entry.is_closing = True
         branch = Branch(parent.locate("aclose"), scope=parent.scope)
-        return self.spawn(generator.aclose(), branch, entry.context)
+        task = self.spawn(generator.aclose(), branch, entry.context)
+        self.watch(task)
+        return task
 
     def close_generators(self, entries: Iterable[OpenGenerator]) -> list[RunTask]:
         """Close those that are still open."""
@@ -366,6 +372,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             name = getattr(task.get_coro(), "__name__", None) or type(task).__name__
             branch = task.perdure_branch = Branch(parent.locate(name), scope=parent.scope)
             self._tasks.append(task)
+            self.watch(task)
             if parent.scope is not None:
                 parent.scope.add_task(task)
         return branch
@@ -427,7 +434,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None,
         context: contextvars.Context | None = None, **_options: Any,
     ) -> asyncio.Task[T]:  # fmt: skip
-        if type(getattr(coro, "__qualname__", None)) is StepName:
+        is_step = _is_of_step(coro)
+        if is_step:
             # The usual member of a gather, located as if there were no task, so that it does not matter who made that.
             parent = self.branch()
             branch = Branch(parent.locate(coro.__name__), True, "", parent.scope)  # type: ignore[union-attr]
@@ -435,6 +443,8 @@ class RunLoop(asyncio.AbstractEventLoop):
             branch = self._branch_for(coro)
         # `name` is ignored for the location: TaskGroup passes it here only from Python 3.13 on.
         task = self.spawn(coro, branch, context)
+        if not is_step:  # those fail by a record, and are watched from then on
+            self.watch(task)
         if name is not None:
             task.set_name(name)
         return task
@@ -450,6 +460,26 @@ class RunLoop(asyncio.AbstractEventLoop):
             self._tasks = self.unfinished_tasks()
             self._compact_at = max(64, 4 * len(self._tasks))
         return task
+
+    def watch(self, task: RunTask) -> None:
+        """Report it if this task fails and nobody asks for its outcome (`kernel.forgotten`)."""
+        task.add_done_callback(_note_failure, context=_NO_CONTEXT)
+
+    def watch_waiters(self, future: Any) -> None:
+        """The same for the task of a step whose future is about to fail."""
+        for callback, _ in future._callbacks or ():
+            task = getattr(callback, "__self__", None)
+            if type(task) is RunTask and _is_of_step(task.get_coro()):
+                self.watch(task)
+
+    def forget_ended_tasks(self) -> None:
+        self._tasks = self.unfinished_tasks()
+
+    def take_forgotten(self, main: RunTask | None) -> list[str]:
+        """What is to be said, when the run ends, of tasks whose exception nobody has looked at. The main one's is how
+        the run ends."""
+        earlier = [] if self.failed_tasks is None else self.failed_tasks.take()
+        return earlier + reported([task for task in self._tasks if task is not main and task.done()])
 
     def _branch_for(self, coroutine: Any) -> Branch:
         parent = self.branch()
@@ -487,14 +517,39 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if self.owner is None:
-            return
-        error = context.get("exception")
-        what = context.get("message") or "Unhandled exception in workflow code"
-        self.owner.complain(f"{what}: {error!r}" if error is not None else str(what))
+        text = _text_of(context)
+        if self.owner is not None and self.running and _get_running_loop() is self:
+            self.owner.complain_of(text)
+        elif not self.stopped:  # said by a collection, which comes at other moments on every replay
+            self.failed_tasks = self.failed_tasks or FailedTasks()
+            self.failed_tasks.keep(text)
 
     async def shutdown_asyncgens(self) -> None:
         return None
+
+
+#: For callbacks of the loop's own.
+_NO_CONTEXT = contextvars.Context()
+
+
+def _is_of_step(coroutine: Any) -> bool:
+    return type(getattr(coroutine, "__qualname__", None)) is StepName
+
+
+def _note_failure(task: Any) -> None:
+    if is_unseen(task):
+        loop: RunLoop = task.get_loop()
+        loop.failed_tasks = loop.failed_tasks or FailedTasks()
+        loop.failed_tasks.add(loop, task)
+
+
+def _text_of(context: dict[str, Any]) -> str:
+    """What asyncio tells its exception handler, for people."""
+    error, source = context.get("exception"), context.get("future")
+    if error is not None and isinstance(source, asyncio.Task):
+        return report(source.get_name(), error)
+    what = str(context.get("message") or "unhandled exception in workflow code")
+    return what if error is None else f"{what}: {summary(error)}"
 
 
 def _forbid(name: str) -> Callable[..., NoReturn]:

@@ -284,7 +284,9 @@ class Run(msgspec.Struct, eq=False):
                 step = self._settle(record, StepOperation)
                 if self.replaying:
                     self._check_arguments(step, body.digest)
-                step.take_future().set_exception(with_attempts(decode_error(body.error), body.attempt))
+                future = step.take_future()
+                self.loop.watch_waiters(future)
+                future.set_exception(with_attempts(decode_error(body.error), body.attempt))
             case journal.ChildStarted():
                 self._child_started(record, body)
             case journal.ChildDone():
@@ -737,6 +739,9 @@ class Run(msgspec.Struct, eq=False):
         if not self.replaying and not self.closed:
             self._commands.append(Warn(message))
 
+    def complain_of(self, text: str) -> None:
+        self.complain(f"run {self.id!r}: {text}")
+
     def withdraw(self, operation: Operation) -> None:
         """Nobody waits for this operation any more. It leaves no trace."""
         self.pending.remove(operation)
@@ -992,7 +997,10 @@ class Run(msgspec.Struct, eq=False):
 
     def _finish(self, main: RunTask) -> None:
         self._end(
-            main, self._wind_up(cancel_tasks=True, main=main) if self.pending or len(self.loop._tasks) > 1 else ()
+            main,
+            self._wind_up(cancel_tasks=True, main=main)
+            if self.pending or len(self.loop._tasks) > 1 or self.loop.failed_tasks is not None
+            else (),
         )
 
     def _end(self, main: RunTask, abandoned: tuple[str, ...]) -> None:
@@ -1044,6 +1052,8 @@ class Run(msgspec.Struct, eq=False):
                 self.pending.remove(operation)
                 if type(operation) in _ANSWERS:
                     self._note_given_up(operation)
+        for text in self.loop.take_forgotten(main):
+            self.complain_of(text)
         return abandoned
 
     def _drain_cancelled(self, left: list[RunTask]) -> None:

@@ -28,7 +28,7 @@ static Field run_loop, run_outcome, run_closed, run_operations, run_commands, ru
 static Field run_loops, run_main, pending_operations, pending_digest, spec_name, spec_result, spec_what;
 static Field step_location, step_asked_at, step_site, step_data, step_settled, step_future, step_own_digest, step_spec;
 static Field record_seq, record_at, record_location, record_body, done_value, done_digest;
-static Field loop_generators, task_context;
+static Field loop_generators, loop_failed_tasks, task_context;
 static Field loop_numbers, loop_tasks, loop_compact_at, loop_iterations, task_number, branch_scope, run_spec;
 static Field workflow_result, codec_scalars, parts_of_step;
 
@@ -71,6 +71,7 @@ static const Wanted KERNEL_FIELDS[] = {
     {"StepDone", "digest", &done_digest}, {"RunLoop", "_numbers", &loop_numbers}, {"RunLoop", "_tasks", &loop_tasks},
     {"RunLoop", "_compact_at", &loop_compact_at}, {"RunLoop", "iterations", &loop_iterations},
     {"RunTask", "_number", &task_number}, {"RunTask", "context", &task_context}, {"RunLoop", "generators", &loop_generators},
+    {"RunLoop", "failed_tasks", &loop_failed_tasks},
     {"Branch", "scope", &branch_scope}, {"Run", "spec", &run_spec},
     {"WorkflowSpec", "result", &workflow_result}, {"ValueCodec", "scalars", &codec_scalars}, {NULL, NULL, NULL},
 };
@@ -280,6 +281,7 @@ native_make_loop(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t 
     put_new(loop, loop_iterations, zero);
     put_new(loop, loop_overdue, Py_None);
     put_new(loop, loop_generators, Py_None);
+    put_new(loop, loop_failed_tasks, Py_None);
     return loop;
 }
 
@@ -743,7 +745,8 @@ run_finish(PyObject *self, PyObject *main)
 {
     PyObject *codec = get(get(self, run_spec), workflow_result), *value = NULL;
     if (PyDict_GET_SIZE(get(get(self, run_pending), pending_operations)) == 0
-        && PyList_GET_SIZE(get(get(self, run_loop), loop_tasks)) == 1) {
+        && PyList_GET_SIZE(get(get(self, run_loop), loop_tasks)) == 1
+        && get(get(self, run_loop), loop_failed_tasks) == Py_None) {
         value = returned_by(main);
     }
     int is_scalar = value == NULL ? 0 : is_scalar_of(get(codec, codec_scalars), value);
