@@ -125,6 +125,8 @@ def test_a_run_that_its_worker_still_holds_is_refused_until_that_is_gone(lives: 
         await engine.open()
         await engine.start(quick(), id="run")
         await until(lambda: outside.done["x"] == 1)
+        assert engine._unwatch is not None
+        engine._unwatch()  # it does not hear of the end while we look
         async with lives.engine(worker=False) as client:
             store = client._store
             assert await store.terminate("run", "", 5) is not None
