@@ -186,7 +186,7 @@ def test_a_step_that_is_running(lives: Lives) -> None:
 
     reason = run_async(explained(lives, scene, name="north"))
     assert reason.kind == "step-running"
-    assert "has been running for 0:00:0" in reason.text
+    assert "has been running, or waiting for a place there, for 0:00:0" in reason.text
     assert "on worker 'north' (pid " in reason.text
 
 

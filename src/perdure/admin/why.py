@@ -6,8 +6,9 @@ code waits for. A run that waits for a child is asked about in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     run_id: str
     #: completed, failed, cancelled, parked-..., paused, no-worker, worker-died, unknown-workflow, due, cancelling,
-    #: step-running, step-due, step-backoff, event, child, run, sleep, send, publish, reply, nothing
+    #: step-running, step-waiting, step-due, step-backoff, event, child, run, sleep, send, publish, reply, nothing
     kind: str
     text: str
     since: datetime | None = None
@@ -56,15 +57,27 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     also: tuple[str, ...] = ()
 
 
-async def why(store: Store, run_id: str, now: int) -> Reason:
+#: What keeps a step of a run from beginning, named as the limit; "" if its code runs; None if that is not known here.
+PlaceOf: TypeAlias = Callable[[RunRow, str], str | None]
+
+_PLACES = {
+    "steps_max": "a place: as many steps as `steps_max` allows run there",
+    "concurrency": "its turn: as many attempts of this step as its `concurrency` allows run there",
+    "step_threads": "a thread: all of `step_threads` are busy",
+    "step_processes": "a process: all of `step_processes` are busy, or it is being started",
+}
+
+
+async def why(store: Store, run_id: str, now: int, place_of: PlaceOf = lambda row, location: None) -> Reason:
     """The reason, as of this moment. Raises `RunNotFound`."""
-    return await _Looking(store, now).explain(await row_of(store, run_id), 0)
+    return await _Looking(store, now, place_of).explain(await row_of(store, run_id), 0)
 
 
 class _Looking:
-    def __init__(self, store: Store, now: int) -> None:
+    def __init__(self, store: Store, now: int, place_of: PlaceOf) -> None:
         self._store = store
         self._now = now
+        self._place_of = place_of
         self._workers: dict[str, WorkerInfo] | None = None
         self._dead: frozenset[str] = frozenset()
 
@@ -185,8 +198,8 @@ class _Looking:
             case "step" if row.owner is None:
                 return Reason(row.id, "step-due", f"step {where} is to run when a worker takes it.", **common)  # type: ignore[arg-type]
             case "step":
-                text = f"step {where} has been running for {_lasting(self._now - wait.since)}{self._by(row)}."
-                return Reason(row.id, "step-running", text, **common)  # type: ignore[arg-type]
+                kind, text = self._under_way(row, wait)
+                return Reason(row.id, kind, f"step {where} {text}", **common)  # type: ignore[arg-type]
             case "child":
                 child = await self._child(wait.detail, depth)
                 text = f"it waits for the child {wait.detail!r} at {where} since {_text(since)}, which "
@@ -210,6 +223,14 @@ class _Looking:
                 return Reason(row.id, "reply", f"it answers a request at {where}.", **common)  # type: ignore[arg-type]
             case _:
                 return Reason(row.id, "send", f"it sends something to {wait.detail!r} at {where}.", **common)  # type: ignore[arg-type]
+
+    def _under_way(self, row: RunRow, wait: Waiting) -> tuple[str, str]:
+        """Of a step that a worker has. Only that worker knows whether its code has begun."""
+        lasting, place = _lasting(self._now - wait.since), self._place_of(row, wait.location)
+        if place:
+            return "step-waiting", f"has been waiting for {lasting}{self._by(row)} for {_PLACES[place]}."
+        how = "running" if place == "" else "running, or waiting for a place there,"
+        return "step-running", f"has been {how} for {lasting}{self._by(row)}."
 
     async def _child(self, child_id: str, depth: int) -> Reason | None:
         child = await self._store.get(child_id) if depth < limits.WHY_DEPTH_MAX else None

@@ -36,6 +36,7 @@ class CallOptions(TypedDict, total=False):
     max_delay: Duration | None
     jitter: float | None
     timeout: Duration | None
+    queue_timeout: Duration | None
     total_timeout: Duration | None
     retry_on: type[BaseException] | RetryOn | None
     concurrency: int | None
@@ -80,7 +81,7 @@ def checked(base: StepOptions, given: Mapping[str, Any]) -> StepOptions:
 
 def _policy(present: Mapping[str, Any]) -> dict[str, Any]:
     policy: dict[str, Any] = {}
-    for name in ("initial_delay", "max_delay", "timeout", "total_timeout"):
+    for name in ("initial_delay", "max_delay", "timeout", "queue_timeout", "total_timeout"):
         if name in present:
             policy[name] = seconds_of(present[name], name)
     for name in ("factor", "jitter"):

@@ -59,7 +59,7 @@ class Step(Generic[P, R]):
     @functools.cached_property
     def spec(self) -> StepSpec:
         settings, policy = self.settings, self.settings.policy
-        timeouts = policy.timeout is not None or policy.total_timeout is not None
+        timeouts = any(limit is not None for limit in (policy.timeout, policy.queue_timeout, policy.total_timeout))
         return StepSpec(
             name=self.name,
             function=self.function,

@@ -95,7 +95,12 @@ class Lifecycle:
         return imported
 
     async def why(self, run_id: str) -> Reason:
-        return await why(self._store, run_id, self._clock.now())
+        return await why(self._store, run_id, self._clock.now(), self._place_of)
+
+    def _place_of(self, row: RunRow, location: str) -> str | None:
+        if self._worker is None or row.owner != self._worker.id:
+            return None
+        return self._worker.place_of(row.key, location)
 
     def check(self, workflow: str | None) -> AsyncIterator[Checked]:
         return check(self._store, self._registry, workflow)

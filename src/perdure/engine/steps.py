@@ -13,6 +13,8 @@ tasks of its event loop) and the exception of a signal leave the attempt as a cr
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import logging
 import random
 import threading
@@ -32,7 +34,7 @@ from perdure.engine.clock import Timekeeper
 from perdure.engine.host import is_interrupt, outside
 from perdure.engine.isolation import run_isolated
 from perdure.engine.resident import Inbox, Outcome, Resident
-from perdure.engine.threads import Carried, DaemonThreads
+from perdure.engine.threads import Call, Carried, DaemonThreads
 from perdure.errors import EncodingError, NotStorable, StepFailed, StepTimeout, describe_line
 from perdure.kernel import journal
 from perdure.kernel.codec import UNREAD, ValueCodec
@@ -76,6 +78,12 @@ class Attempt(msgspec.Struct, eq=False):
     strange_cancels: int = 0
     #: For whichever limit comes next.
     timer: asyncio.TimerHandle | None = None
+    #: The limit that keeps it from beginning: "steps_max", "concurrency" or nothing.
+    held_by: str = ""
+    #: When it began to wait for its place, by the clock of the loop.
+    waiting_since: float = 0.0
+    #: Of code that runs elsewhere.
+    call: Call | None = None
 
     def __repr__(self) -> str:
         return f"<attempt {self.number} of {self.operation.location!r}>"
@@ -93,6 +101,13 @@ class Attempt(msgspec.Struct, eq=False):
             if self.unwanted:
                 self._context.mark_cancelled()
         return self._context
+
+    @property
+    def waits_for(self) -> str:
+        """What its code waits for before it begins, named as the setting that limits it; nothing once it has."""
+        if self.held_by or self.call is None or self.call.has_begun:
+            return self.held_by
+        return "step_processes" if self.operation.spec.isolation == "process" else "step_threads"
 
     def cancel(self) -> None:
         """Nobody wants the result any more."""
@@ -231,6 +246,8 @@ class StepRunner:
     async def drain(self, grace: float) -> None:
         """Start nothing more, give running attempts `grace` seconds, then cancel what is left."""
         self.accepting = False
+        for attempt in itertools.chain(self._waiting, *self._held.values()):
+            attempt.stop_timer()
         self._waiting.clear()
         self._held.clear()
         tasks = set(self._tasks)
@@ -246,18 +263,27 @@ class StepRunner:
 
     def _admit(self, attempt: Attempt) -> None:
         if self._running >= self._steps_max:
+            self._hold(attempt, "steps_max")
             self._waiting.append(attempt)
             return
         spec = attempt.operation.spec
         if spec.concurrency is not None:
             if self._running_by_step.get(spec.name, 0) >= spec.concurrency:
+                self._hold(attempt, "concurrency")
                 self._held.setdefault(spec.name, deque()).append(attempt)
                 return
             self._running_by_step[spec.name] = self._running_by_step.get(spec.name, 0) + 1
+        attempt.held_by = ""
+        attempt.stop_timer()
         self._running += 1
         self._queue.append(attempt)
         if not self._server_is_due:
             self._send_for_server()
+
+    def _hold(self, attempt: Attempt, limit: str) -> None:
+        attempt.held_by = limit
+        if not attempt.operation.spec.is_bare:
+            self._limit_the_wait(attempt)
 
     def _leave(self, attempt: Attempt) -> None:
         attempt.stop_timer()
@@ -559,26 +585,70 @@ class StepRunner:
 
     async def _limited(self, attempt: Attempt) -> Any:
         """Run the code within its timeouts."""
-        operation = attempt.operation
-        policy = operation.spec.policy
-        if policy.timeout is None and policy.total_timeout is None:
+        spec = attempt.operation.spec
+        policy = spec.policy
+        if policy.timeout is None and policy.queue_timeout is None and policy.total_timeout is None:
             return await self._call(attempt)
-        seconds = policy.timeout
-        what = f"attempt {attempt.number} of step {operation.location!r} took longer than its timeout of {seconds} s."
-        deadline = total_deadline(policy, operation.asked_at)
-        if deadline is not None:
-            left = (deadline - self._clock.now()) / 1_000_000
-            if seconds is None or left < seconds:
-                seconds = left
-                what = f"step {operation.location!r} took longer than its total_timeout of {policy.total_timeout} s."
-        if seconds is None or seconds <= 0:
-            raise StepTimeout(what)
-        attempt.timer = self._loop.call_later(seconds, self._time_is_up, attempt, what)
+        if _runs_here(spec):
+            self._code_begins(attempt)
+        else:  # it waits for a thread or a process first
+            self._limit_the_wait(attempt)
         try:
+            if attempt.expired:
+                raise StepTimeout(attempt.expired)
             return await self._call(attempt)
         finally:
             if not attempt.expired:
                 attempt.stop_timer()
+
+    def _limit_the_wait(self, attempt: Attempt) -> None:
+        """An attempt waits for its place, or goes on waiting."""
+        policy = attempt.operation.spec.policy
+        if attempt.timer is None and (policy.queue_timeout is not None or policy.total_timeout is not None):
+            now = self._loop.time()
+            attempt.waiting_since = attempt.waiting_since or now
+            left = None if policy.queue_timeout is None else attempt.waiting_since + policy.queue_timeout - now
+            name = f"attempt {attempt.number} of step {attempt.operation.location!r}"
+            what = f"{name} waited longer than its queue_timeout of {policy.queue_timeout} s and did not begin."
+            self._set_timer(attempt, left, what, self._waited_too_long)
+
+    def _code_begins(self, attempt: Attempt) -> None:
+        """From now on the timeout of the attempt counts."""
+        attempt.stop_timer()
+        if not attempt.expired:
+            seconds = attempt.operation.spec.policy.timeout
+            name = f"attempt {attempt.number} of step {attempt.operation.location!r}"
+            what = f"{name} took longer than its timeout of {seconds} s."
+            self._set_timer(attempt, seconds, what, self._time_is_up)
+
+    def _set_timer(
+        self, attempt: Attempt, seconds: float | None, what: str, then: Callable[[Attempt, str], None]
+    ) -> None:
+        """For that limit, or for what is left of `total_timeout`. One that is over already is kept by the attempt."""
+        operation = attempt.operation
+        deadline = total_deadline(operation.spec.policy, operation.asked_at)
+        if deadline is not None:
+            left = (deadline - self._clock.now()) / 1_000_000
+            if seconds is None or left < seconds:
+                seconds, total = left, operation.spec.policy.total_timeout
+                what = f"step {operation.location!r} took longer than its total_timeout of {total} s."
+        if seconds is None:
+            return
+        if seconds <= 0 and attempt.call is None and not attempt.held_by:
+            attempt.expired = what
+        else:
+            attempt.timer = self._loop.call_later(seconds, then, attempt, what)
+
+    def _waited_too_long(self, attempt: Attempt, what: str) -> None:
+        attempt.timer = None
+        if attempt.held_by:
+            self._fail(attempt, StepTimeout(what))
+            attempt.unwanted = True  # those who look for the next one pass it over
+        elif attempt.call is None or attempt.call.withdraw():
+            attempt.expired = what
+            if attempt.task is not None:
+                attempt.task.cancel()
+        # Otherwise its code has just begun, and `_code_begins` comes next.
 
     def _time_is_up(self, attempt: Attempt, what: str) -> None:
         attempt.expired = what
@@ -592,13 +662,19 @@ class StepRunner:
         spec = operation.spec
         args, kwargs = _arguments(operation)
         if self.stand_in is not None and (instead := self.stand_in(attempt, args, kwargs)) is not None:
+            if not _runs_here(spec):
+                self._code_begins(attempt)
             return instead
         if spec.isolation == "process":
+            self._code_begins(attempt)
             return self._clock.outside(run_isolated(spec, operation.data, attempt.context))
         if spec.is_async:
             return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
         context = copy_context()
-        return self._clock.outside(self._threads.run(lambda: context.run(spec.function, *args, **kwargs)))
+        has_limits = spec.policy.timeout is not None or attempt.timer is not None
+        begun = functools.partial(self._code_begins, attempt) if has_limits else None
+        attempt.call = self._threads.submit(lambda: context.run(spec.function, *args, **kwargs), begun)
+        return self._clock.outside(attempt.call.future)
 
     def _failure(self, attempt: Attempt, error: BaseException, is_final: bool) -> Body:
         operation = attempt.operation
@@ -672,6 +748,11 @@ def _rest_of(begun: Waits, task: asyncio.Task[Any]) -> Generator[Any, Any, Any]:
                 awaited = context.run(coroutine.send, value)
     except StopIteration as returned:
         return returned.value
+
+
+def _runs_here(spec: StepSpec) -> bool:
+    """Whether the code runs on this loop, and so begins at once."""
+    return spec.is_async and spec.isolation == "none"
 
 
 def _arguments(operation: StepOperation) -> tuple[tuple[Any, ...], dict[str, Any]]:

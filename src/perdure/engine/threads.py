@@ -26,17 +26,26 @@ class Carried(Exception):
         self.is_final = is_final
 
 
-class _Call:
-    __slots__ = ("function", "future", "is_stuck", "loop", "started")
+class Call:
+    """A call that waits for a thread, runs in one, or is over. `future` has its result, on the loop that asked."""
 
-    def __init__(
-        self, function: Callable[[], Any], future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    __slots__ = ("_lock", "begun", "function", "future", "has_begun", "is_stuck", "is_withdrawn", "loop")
+
+    def __init__(self, function: Callable[[], Any], begun: Callable[[], None] | None, lock: threading.Lock) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
         self.function = function
-        self.future = future
-        self.loop = loop
-        self.started = False
-        self.is_stuck = False
+        #: Called on the loop when a thread has begun with it.
+        self.begun = begun
+        self.has_begun = self.is_stuck = self.is_withdrawn = False
+        self._lock = lock
+
+    def withdraw(self) -> bool:
+        """Never begin, if it is not too late for that: whether it is not."""
+        with self._lock:
+            if not self.has_begun:
+                self.is_withdrawn = True
+            return self.is_withdrawn
 
 
 class DaemonThreads:
@@ -44,16 +53,19 @@ class DaemonThreads:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._lock = threading.Lock()  # guards the three counters; held for moments only
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._lock = threading.Lock()  # guards the three counters and the state of calls; held for moments only
         self._threads = 0
         self._stuck = 0
         self._unfinished = 0
 
-    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """A future of the call's result, on the running loop."""
-        loop = asyncio.get_running_loop()
-        call = _Call(function, loop.create_future(), loop)
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def submit(self, function: Callable[[], Any], begun: Callable[[], None] | None = None) -> Call:
+        """Have it called. `begun` is called on the running loop when a thread begins with it."""
+        call = Call(function, begun, self._lock)
         call.future.add_done_callback(lambda _: self._given_up(call))
         with self._lock:
             self._unfinished += 1
@@ -65,29 +77,28 @@ class DaemonThreads:
         self._calls.put(call)
         if start:
             threading.Thread(target=self._work, name=f"perdure-step-{number}", daemon=True).start()
-        return call.future
+        return call
 
     def close(self) -> None:
         """Let idle threads end; busy ones end after their call."""
         for _ in range(self._threads):
             self._calls.put(None)
 
-    def _given_up(self, call: _Call) -> None:
+    def _given_up(self, call: Call) -> None:
         if not call.future.cancelled():
             return
         with self._lock:
-            if call.started and not call.is_stuck:
+            if not call.has_begun:
+                call.is_withdrawn = True
+            elif not call.is_stuck:
                 call.is_stuck = True
                 self._stuck += 1
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             with self._lock:
-                call.started = True
-            if call.future.cancelled():  # given up while it waited: never begin
-                result, error = None, None
-            else:
-                result, error = _call(call.function)
+                call.has_begun = not call.is_withdrawn
+            result, error = _carry_out(call) if call.has_begun else (None, None)
             with self._lock:
                 self._unfinished -= 1
                 surplus = call.is_stuck
@@ -101,9 +112,12 @@ class DaemonThreads:
                 return
 
 
-def _call(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def _carry_out(call: Call) -> tuple[Any, BaseException | None]:
+    if call.begun is not None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            call.loop.call_soon_threadsafe(call.begun)
     try:
-        return function(), None
+        return call.function(), None
     except BaseException as raised:  # no signal strikes here: it is the code's own, whatever it is
         return None, raised
 

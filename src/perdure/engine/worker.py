@@ -171,6 +171,12 @@ class Worker:
         """The task of the engine that shows whether somebody cancels everything on the loop."""
         self._steps.sweeper = task
 
+    def place_of(self, key: RunKey, location: str) -> str | None:
+        """What keeps a step from beginning: see `Attempt.waits_for`. None: nobody here knows of an attempt."""
+        resident = self.coordinator.find(key)
+        attempt = None if resident is None else resident.attempts.get(location)
+        return None if attempt is None else attempt.waits_for
+
     def draw_seed(self) -> int:
         return self._rng.getrandbits(63)
 

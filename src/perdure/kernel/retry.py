@@ -26,7 +26,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     factor: float = limits.STEP_BACKOFF_FACTOR
     max_delay: float = limits.STEP_MAX_DELAY_SECONDS
     jitter: float = limits.STEP_JITTER
-    timeout: float | None = None  # per attempt, from its start
+    timeout: float | None = None  # per attempt, from the start of the step's code
+    queue_timeout: float | None = None  # per attempt, for what comes before: a place, a thread, a process
     total_timeout: float | None = None  # over all attempts and backoffs, from when the workflow asked
     retry_on: RetryOn = (Exception,)
 
@@ -40,7 +41,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         _require("factor", self.factor, minimum=1.0)
         if not 0.0 <= self.jitter <= 1.0:  # also refuses NaN
             raise BadDefinition(f"jitter is a fraction between 0 and 1, not {self.jitter}.")
-        for name in ("timeout", "total_timeout"):
+        for name in ("timeout", "queue_timeout", "total_timeout"):
             value = getattr(self, name)
             if value is not None:
                 _require(name, value, minimum=0.0, above=True)
