@@ -54,6 +54,7 @@ from perdure.errors import SagaClosed as SagaClosed
 from perdure.errors import SchemaTooNew as SchemaTooNew
 from perdure.errors import StepFailed as StepFailed
 from perdure.errors import StepTimeout as StepTimeout
+from perdure.errors import StoreLost as StoreLost
 from perdure.errors import StoreUnavailable as StoreUnavailable
 from perdure.errors import StoreUnusable as StoreUnusable
 from perdure.errors import UnknownLocation as UnknownLocation

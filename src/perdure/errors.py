@@ -48,6 +48,7 @@
     ├── StoreError                  about the store as a whole
     │   ├── StoreUnavailable P-301  the store did not answer; the call may be repeated safely
     │   ├── StoreUnusable   P-302   the file or server cannot be used at all; says why
+    │   │   └── StoreLost   P-307   a file of the store was deleted or replaced while it was open
     │   ├── SchemaTooNew    P-305   written by a newer perdure
     │   └── CorruptRecord   P-306   a record that is damaged, missing or of an unknown kind
     ├── EngineError
@@ -474,6 +475,13 @@ class StoreUnusable(StoreError):
     """The file or server cannot be used at all; the message says why and what to do."""
 
     code = "P-302"
+
+
+class StoreLost(StoreUnusable):
+    """A file of the store was deleted or replaced while it was open: nobody would ever read what is written to it.
+    Nothing works on it any more; a worker stops."""
+
+    code = "P-307"
 
 
 class SchemaTooNew(StoreError):

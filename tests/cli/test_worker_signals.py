@@ -109,3 +109,26 @@ def test_a_worker_without_workflows_is_a_mistake(store: Path) -> None:
         worker.until("a worker needs workflows")
         assert worker.wait() == 2
     assert not store.exists()
+
+
+@pytest.mark.parametrize("name", ["", "-wal"])
+def test_a_worker_whose_store_is_deleted_ends_with_a_code_of_its_own(store: Path, name: str) -> None:
+    """FAULTS B7: it says so once, ends by itself although nobody sent a signal, and leaves no lock behind."""
+    with start_worker(store) as worker:
+        Path(f"{store}{name}").unlink()
+        assert "was deleted or replaced" in worker.until("this worker stops")
+        worker.until("stopped")
+        assert worker.wait() == 7
+    assert not list(store.parent.glob("*.lock"))
+
+
+def test_a_command_that_waits_for_a_run_of_a_deleted_store_ends(store: Path) -> None:
+    """FAULTS B7: nobody waits for ever, and the code says why."""
+    mark = store.parent / "mark"
+    data = json.dumps({"path": str(mark), "seconds": 600})
+    options = ("--input", data, "--id", "rest", "--app", APP, "--store", str(store))
+    with Perdure("start", "cli_rest", *options, "--work") as waiting:
+        wait_for_file(mark)
+        store.unlink()
+        waiting.until("P-307")
+        assert waiting.wait() == 7

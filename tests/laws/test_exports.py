@@ -63,6 +63,7 @@ EXPORTED = [
     "StepContext",
     "StepFailed",
     "StepTimeout",
+    "StoreLost",
     "StoreUnavailable",
     "StoreUnusable",
     "UnknownLocation",

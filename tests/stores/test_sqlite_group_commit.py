@@ -12,7 +12,7 @@ import pytest
 
 from perdure.errors import RunNotFound, StoreUnavailable, StoreUnusable
 from perdure.store.base import Committed, Entry, Send, Status
-from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.sqlite import SQLiteStore, presence, writer
 from perdure.store.sqlite.session import Session
 from stores.store_kit import accept, create, event, finishing, outcome, row_of, send, step_row, turn
 
@@ -150,7 +150,7 @@ def test_after_an_io_error_the_connection_is_new(tmp_path: Path) -> None:
 
 def test_a_replaced_file_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS B7: what is written to a deleted file is lost, so nothing more is accepted."""
-    monkeypatch.setattr(writer, "FILE_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(presence, "FILE_CHECK_SECONDS", 0.0)
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.sqlite.session import Session
 from stores.store_kit import accept, create, step_row, turn
 
 FULL_LENGTH = writer.CHECKPOINT_PAGES * (4_096 + 24)
@@ -90,6 +92,40 @@ def test_another_process_that_writes_is_not_waited_for(tmp_path: Path) -> None:
             await store.close()
 
     asyncio.run(main())
+
+
+def test_a_connection_that_breaks_while_room_is_made_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FAULTS B6: the look that found it broken ends there, and the next commit opens another one."""
+    broken: list[object] = []
+    usual = writer.Writer._make_room
+
+    class Broken:
+        def __init__(self, session: Session) -> None:
+            self.connection = session.connection
+
+        def execute(self, *_: object) -> None:
+            broken.append(self)
+            raise apsw.IOError("disk I/O error")
+
+    def make_room(self: writer.Writer, session: Any) -> None:
+        usual(self, session if broken else Broken(session))
+
+    monkeypatch.setattr(writer.Writer, "_make_room", make_room)
+
+    async def main() -> None:
+        store = SQLiteStore(tmp_path / "a.db")
+        await store.open()
+        key = await create(store, "a")
+        for seq in range(2, 14):
+            await accept(store, turn(key, seq, step_row(seq)))
+        assert [row.seq for row in await store.journal(key, 1)] == list(range(1, 14))
+        await store.close()
+
+    asyncio.run(main())
+    assert broken
+    assert [record.message for record in caplog.records if record.levelname == "CRITICAL"] == []
 
 
 def test_a_disk_without_room_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

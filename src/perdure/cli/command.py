@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.cli.exits import ExitCode, ended
 from perdure.cli.output import complain, print_json
 from perdure.cli.text import lines
-from perdure.errors import PerdureError, RunCancelled, RunFailed, RunNotFound, RunParked
+from perdure.errors import PerdureError, RunCancelled, RunFailed, RunNotFound, RunParked, StoreLost
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -110,6 +110,8 @@ def exit_code(error: PerdureError) -> ExitCode:
             return ExitCode.NOT_FOUND
         case RunFailed() | RunCancelled() | RunParked():
             return ExitCode.RUN_ENDED_BADLY
+        case StoreLost():
+            return ExitCode.STORE_LOST
         case _:
             return ExitCode.ERROR
 

@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     RUN_ENDED_BADLY = 4
     STILL_RUNNING = 5
     WOULD_BREAK = 6
+    STORE_LOST = 7
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -29,6 +30,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.RUN_ENDED_BADLY: "the awaited run failed, was cancelled or is parked",
     ExitCode.STILL_RUNNING: "the awaited run had not ended when --timeout was over",
     ExitCode.WOULD_BREAK: "check: at least one open run does not match the code, or --static found something",
+    ExitCode.STORE_LOST: "a file of the store was deleted or replaced while it was open; put it back before a restart",
     ExitCode.INTERRUPTED: "SIGINT (a worker drains first; a second signal ends it now)",
     ExitCode.TERMINATED: "a second SIGTERM ended a worker before it had drained",
 }

@@ -66,6 +66,8 @@ async def worker(
     The first signal drains: nothing new begins, running steps get --grace to finish, runs are given back.
     Then the exit code is 0 after SIGTERM and 130 after SIGINT. A second signal ends the process at once
     (143 or 130); nothing recorded is lost. With --json: one JSON document a line.
+
+    A worker whose database, or its -wal or -shm file, is deleted or replaced under it ends with exit code 7.
     """
     log = logs.configure(as_json=as_json, verbose=verbose)
     import_apps(apps)
@@ -76,7 +78,11 @@ async def worker(
     engine = Engine(find_store(store, create=True), name=name)
     await engine.open()
     log("ready", pid=os.getpid(), store=store_name(engine._store), workflows=workflows)
-    number = await signals.wait()
+    number = await _asked_to_stop(signals, engine)
+    if number is None:
+        await _close(engine, 0)
+        log("stopped", detail="a file of the store was deleted or replaced")
+        raise ended(ExitCode.STORE_LOST)
     log("draining", signal=signal.Signals(number).name, grace_seconds=grace)
     if not await _close(engine, grace):
         log("gave up", detail="the store did not answer; the next worker recovers what was not stored")
@@ -84,6 +90,17 @@ async def worker(
     log("stopped")
     if number == signal.SIGINT:
         raise ended(ExitCode.INTERRUPTED)
+
+
+async def _asked_to_stop(signals: StopSignals, engine: Engine) -> int | None:
+    """The signal; None: the store is gone, and waiting for one would be waiting for nothing."""
+    asked, lost = asyncio.ensure_future(signals.wait()), asyncio.ensure_future(engine.lost.wait())
+    await asyncio.wait({asked, lost}, return_when=asyncio.FIRST_COMPLETED)
+    lost.cancel()
+    if asked.done():
+        return asked.result()
+    asked.cancel()
+    return None
 
 
 async def _close(engine: Engine, grace: float) -> bool:

@@ -31,6 +31,7 @@ from perdure.errors import (
     RunNotFound,
     RunParked,
     StoreError,
+    StoreLost,
 )
 from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, WorkflowSpec
@@ -87,6 +88,8 @@ class Client:
         self._worker = worker
         #: Set when the engine closes: whoever still waits for a run is told.
         self.closed = False
+        #: Set when the files of the store are gone: nothing will ever end here.
+        self.lost: StoreLost | None = None
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -103,6 +106,7 @@ class Client:
         if on_conflict not in ("return", "raise"):
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
         run_id = check_run_id(run_id) if run_id is not None else new_run_id(self._rng, self._clock.now())
+        self.check_lost()
         if self._worker is None:
             result = await self._create(invocation.spec, invocation.data, run_id)
         else:
@@ -205,6 +209,7 @@ class Client:
     async def end_of(self, run_id: str) -> Record:
         """Wait for the end of a run: its last record. Raises `RunParked`, `RunNotFound`."""
         while True:
+            self.check_lost()
             if self.closed:
                 raise EngineNotOpen(f"the engine was closed while somebody waited for run {run_id!r}.")
             signal = self._signals.wait(run_id)
@@ -226,6 +231,11 @@ class Client:
                     signal.result()  # raises if somebody knows that the end will never come
             finally:
                 self._signals.forget(run_id, signal)
+
+    def check_lost(self) -> None:
+        """Raise what was found out about the files of the store, if anything was."""
+        if self.lost is not None:
+            raise StoreLost(self.lost.message)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

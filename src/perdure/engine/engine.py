@@ -29,7 +29,7 @@ from perdure.engine.recovery import Recovery
 from perdure.engine.settings import Settings, load_settings
 from perdure.engine.signals import Signals
 from perdure.engine.worker import Worker
-from perdure.errors import BadArgument, EngineNotOpen, Forbidden, WrongLoop
+from perdure.errors import BadArgument, EngineNotOpen, Forbidden, StoreLost, WrongLoop
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record
 from perdure.kernel.values import ValueCodec
@@ -121,6 +121,9 @@ class Engine:
         self._sweeper: asyncio.Task[None] | None = None
         self._unwatch: Callable[[], None] | None = None
         self._signals = Signals()
+        #: Set when the worker has stopped because a file of the store was deleted or replaced (`StoreLost`): what an
+        #: application that keeps a worker waits for, in order to end.
+        self.lost = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Engine:
             await self._store.register_worker(info)
             worker = Worker(
                 worker_id, self._store, registry, self.settings, self._clock, self._rng,
-                finished=self._signals.ended,
+                finished=self._signals.ended, lost=self._store_lost,
             )  # fmt: skip
             # Before any run can be started here: an item that arrives between now and the first sweep is then news.
             news = await Outages(logger).insist(lambda: self._store.news(worker_id, 0))
@@ -213,11 +216,23 @@ class Engine:
                 await asyncio.wait({self._sweeper})
             if self._worker is not None:
                 await self._worker.close(seconds)
-                await self._store.unregister_worker(self._worker.id, self._clock.now())
+                await self._unregister(self._worker)
         finally:
             self._client = None
             self._signals.look_again()
             await self._store.close()
+
+    async def _unregister(self, worker: Worker) -> None:
+        try:
+            await self._store.unregister_worker(worker.id, self._clock.now())
+        except StoreLost:
+            if not self.lost.is_set():  # otherwise it was said, and there is nothing to leave in order
+                raise
+
+    def _store_lost(self, error: StoreLost) -> None:
+        if self._client is not None:
+            self._client.lost = error
+        self.lost.set()
 
     async def abandon(self) -> None:
         """Let go of everything at once, giving nothing back: what a crash leaves behind. For tests of recovery."""

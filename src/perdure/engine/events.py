@@ -109,6 +109,7 @@ class EventClient:
         signals = self._signals
         asked: RunKey | None = None
         while True:
+            self._client.check_lost()
             if self._client.closed:
                 raise EngineNotOpen(f"the engine was closed while somebody waited for a reply of run {run_id!r}.")
             signal = signals.wait(run_id)

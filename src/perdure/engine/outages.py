@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from perdure import limits
-from perdure.errors import StoreError, StoreUnavailable, describe
+from perdure.errors import StoreError, StoreLost, StoreUnavailable, describe
 
 T = TypeVar("T")
 
@@ -63,6 +63,8 @@ class Outages:
         while True:
             try:
                 return await self.insist(call)
+            except StoreLost:
+                raise  # for good: the worker stops, and the run belongs to the one that comes after it
             except Exception as error:
                 self.say("unforeseen", "a call of the store failed in an unforeseen way: %s", describe(error))
                 await asyncio.sleep(self.failed(error))

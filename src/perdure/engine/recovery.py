@@ -16,7 +16,7 @@ from perdure.engine.clock import Timekeeper
 from perdure.engine.outages import Outages
 from perdure.engine.settings import Settings
 from perdure.engine.worker import Worker
-from perdure.errors import StoreError
+from perdure.errors import StoreError, StoreLost
 from perdure.store.base import CLAIMABLE, Loaded, RunRow, Store
 
 logger = logging.getLogger("perdure.recovery")
@@ -44,7 +44,8 @@ class Recovery:
 
     async def run(self) -> None:
         """Sweep until cancelled. Store faults are waited out, and so is whatever else goes wrong: without the sweep
-        runs that were let go of would never be found again (tests/lifecycle/test_sweep_goes_on.py)."""
+        runs that were let go of would never be found again (tests/lifecycle/test_sweep_goes_on.py). Only a store whose
+        files are gone is not waited for: it will never be back (tests/lifecycle/test_lost_store.py)."""
         while True:
             try:
                 # Until it is over: a sweep that a stranger cancels may have claimed runs without knowing which.
@@ -53,6 +54,9 @@ class Recovery:
                 self._unsure = False
                 self._outages.over()
                 wait = self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
+            except StoreLost as error:
+                self._worker.store_lost(error)
+                return
             except StoreError as error:
                 wait = self._outages.failed(error)
             except Exception as error:

@@ -44,6 +44,7 @@ from perdure.errors import (
     EngineNotOpen,
     PerdureError,
     StoreError,
+    StoreLost,
     StoreUnavailable,
     describe,
     written_out,
@@ -116,7 +117,8 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
 
 class Worker:
-    """Everything a process does for the runs it owns. `finished` hears the last record of each that ends or parks."""
+    """Everything a process does for the runs it owns. `finished` hears the last record of each that ends or parks, and
+    `lost` that the files of the store are gone."""
 
     def __init__(
         self,
@@ -127,6 +129,7 @@ class Worker:
         clock: Timekeeper,
         rng: random.Random,
         finished: Callable[[str, Record | None], None],
+        lost: Callable[[StoreLost], None],
     ) -> None:
         self.id = worker_id
         self._store = store
@@ -135,6 +138,7 @@ class Worker:
         self._clock = clock
         self._rng = rng
         self._finished = finished
+        self._lost = lost
         #: What the sweep should do besides its round: see `Recovery`.
         self.errands = Errands()
         self._loop = asyncio.get_running_loop()
@@ -599,7 +603,9 @@ class Worker:
         """The outcome is unknown. The same turns are sent again: the store recognises what it already has."""
         if self._closed:
             return
-        if _is_outage(error):
+        if isinstance(error, StoreLost):
+            self.store_lost(error)
+        elif _is_outage(error):
             self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns)
         elif len(turns) > 1:
             # The fault of one of them, or of the store with all: half of them at a time finds out, and the others go on
@@ -888,6 +894,18 @@ class Worker:
                 newcomer.answer.set_exception(
                     EngineNotOpen(f"the engine was closed before run {newcomer.id!r} started.")
                 )
+
+    def store_lost(self, error: StoreLost) -> None:
+        """The files of the store are gone or others: nothing that is done here could ever be recorded. Said once; the
+        runs are let go of as by a crash, for the next worker on the right files."""
+        if self._closed:
+            return
+        logger.critical("this worker stops: %s", describe(error))
+        self._lost(error)
+        for newcomer in self._newcomers:
+            if not newcomer.answer.done():
+                newcomer.answer.set_exception(StoreLost(error.message))
+        self.abandon()
 
     def abandon(self) -> None:
         """Forget everything at once, as a crash would; nothing more is written."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from perdure.errors import EngineNotOpen, StoreUnavailable
+from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.session import Session, log
 
 #: How long a thread must have had nothing to do before it does its chores.
@@ -43,8 +44,11 @@ Outcome: TypeAlias = tuple[Job, Any, BaseException | None]
 class Lane:
     """Runs jobs, in order, on its own thread. Subclasses say how a round of jobs is carried out."""
 
-    def __init__(self, name: str, connect: Callable[[], Session], round_jobs_max: int) -> None:
+    def __init__(self, name: str, connect: Callable[[], Session], presence: Presence, round_jobs_max: int) -> None:
         self._connect = connect
+        self._presence = presence
+        #: Held by the thread that uses the connection just now.
+        self.using = threading.Lock()
         self._round_jobs_max = round_jobs_max
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.session: Session | None = None
@@ -92,13 +96,15 @@ class Lane:
 
     def adopt(self, session: Session) -> None:
         """Use this connection from now on."""
+        self._presence.opened()
         self.session = session
 
     def drop(self) -> None:
         """Forget a connection that cannot be trusted."""
         session, self.session = self.session, None
         if session is not None:
-            session.close()
+            with self._presence.closing():
+                session.close()
 
     # -- on the thread -----------------------------------------------------------------------------------
 
@@ -109,8 +115,9 @@ class Lane:
             if jobs:
                 _settle(self._carry_out(jobs))
                 self._guarded(self.after_round)
-        self.finish()
-        self.drop()
+        with self.using:
+            self.finish()
+            self.drop()
         self._refuse_the_rest()
 
     def _carry_out(self, jobs: list[Job]) -> list[Outcome]:

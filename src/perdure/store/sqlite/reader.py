@@ -8,21 +8,28 @@ import apsw
 
 from perdure.limits import SQLITE_GROUP_JOBS_MAX
 from perdure.store.sqlite.lane import Job, Lane, Outcome
+from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.session import Session, fault
 
 
 class Reader(Lane):
     """Carries out jobs that only read, one after the other, each in its own snapshot if it asks for one."""
 
-    def __init__(self, path: str, connect: Callable[[], Session]) -> None:
-        super().__init__("perdure-sqlite-reader", connect, SQLITE_GROUP_JOBS_MAX)
+    def __init__(self, path: str, connect: Callable[[], Session], presence: Presence) -> None:
+        super().__init__("perdure-sqlite-reader", connect, presence, SQLITE_GROUP_JOBS_MAX)
         self._path = path
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
-        return [self._read(job) for job in jobs]
+        outcomes: list[Outcome] = []
+        for job in jobs:
+            with self.using:  # for each job: a writer that starts over does not wait for all of them
+                outcomes.append(self._read(job))
+        return outcomes
 
     def _read(self, job: Job) -> Outcome:
         try:
+            # Somebody who only waits for what others write would otherwise read the same for ever.
+            self._presence.check()
             return job, job.function(self.ready(), *job.arguments), None
         except (apsw.Error, OSError) as error:
             # A reader has nothing to lose: a fresh connection is the simplest way out of any fault.

@@ -1,4 +1,4 @@
-"""A connection, and everything about the file behind it: opening, faults in words, whether it is still there.
+"""A connection, and everything about the file behind it: opening, and faults in words. (`presence`: is it still there?)
 
 Nothing else in this package opens a connection or reads an `apsw` error.
 """
@@ -173,25 +173,6 @@ def _warn_if_open_to_all(path: str) -> None:
         log.warning("%s can be read by other users of this machine; `chmod 600` it if it should not be.", path)
 
 
-def identity(path: str) -> tuple[int, int]:
-    """Which file is at this path now."""
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
-
-
-def check_identity(path: str, expected: tuple[int, int]) -> None:
-    """Refuse to go on when the file was replaced or deleted: nobody would ever read what we write."""
-    try:
-        same = identity(path) == expected
-    except OSError:
-        same = False
-    if not same:
-        raise StoreUnusable(
-            f"{path} was deleted or replaced while it was open. Stop this process, put the right file "
-            "(with its -wal file) back, and start again."
-        )
-
-
 # -- faults ----------------------------------------------------------------------------------------------
 
 
@@ -236,5 +217,13 @@ def _free_bytes(path: str) -> int:
 def breaks_connection(error: BaseException) -> bool:
     """After an I/O error nothing the connection remembers can be trusted (FAULTS B6)."""
     return isinstance(
-        error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.ConnectionClosedError)
+        error,
+        (
+            apsw.IOError,
+            apsw.CorruptError,
+            apsw.NotADBError,
+            apsw.CantOpenError,
+            apsw.ConnectionClosedError,
+            apsw.CursorClosedError,
+        ),
     )

@@ -11,8 +11,10 @@ What a call does is in `turns`, `changes` and `reads`; this module only says who
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
@@ -51,6 +53,7 @@ from perdure.store.base import (
 from perdure.store.sqlite import changes, events, letters, lifecycle, liveness, reads
 from perdure.store.sqlite.lane import Lane
 from perdure.store.sqlite.migrate import migrate
+from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.reader import Reader
 from perdure.store.sqlite.session import (
     Session,
@@ -105,6 +108,7 @@ class SQLiteStore:
         self._reader: Reader | None = None
         self._locks: dict[str, liveness.WorkerLock] = {}
         self._watches: set[Watch] = set()
+        self._presence = Presence(self.path)
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -117,12 +121,14 @@ class SQLiteStore:
             return
         session = await asyncio.to_thread(self._prepare)
         self._pid = os.getpid()
-        self._writer = Writer(self.path, self._reconnect)
-        self._reader = Reader(self.path, lambda: connect_reader(self.path, vfs=self._vfs))
+        self._presence = Presence(self.path)
+        self._writer = Writer(self.path, self._reconnect, self._presence, self._start_over)
+        self._reader = Reader(self.path, lambda: connect_reader(self.path, vfs=self._vfs), self._presence)
         self._writer.adopt(session)
         self._writer.start()
         self._reader.start()
-        _open_stores.add(self)
+        with _registering:
+            _open_stores.add(self)
 
     def _prepare(self) -> Session:
         if _sqlite_number() < _SAFE_SQLITE:
@@ -149,12 +155,33 @@ class SQLiteStore:
             raise
         return session
 
+    def _start_over(self) -> None:
+        """Close every connection that this process has to the file, all at once, so that SQLite forgets what it knows
+        of the locks. Each is opened again when it is needed.
+
+        A lock that the system fails to free stays with SQLite's own notes about the file, which live as long as any
+        connection of the process: everybody in it would hear "locked" until it is restarted.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_starting_over)  # one at a time: only then may a thread hold several of the following
+            with _registering:
+                stores = [store for store in _open_stores if store.path == self.path]
+            parts = [part for store in stores for part in store._connected()]
+            for part in parts:
+                stack.enter_context(part.using)
+            for part in parts:
+                part.drop()
+
+    def _connected(self) -> list[Lane | Watch]:
+        return [part for part in (self._writer, self._reader, *self._watches) if part is not None]
+
     async def close(self) -> None:
         writer, reader = self._writer, self._reader
         self._writer = self._reader = None
         if writer is None or reader is None or self._pid != os.getpid():
             return
-        _open_stores.discard(self)
+        with _registering:
+            _open_stores.discard(self)
         for watch in list(self._watches):
             watch.stop()
         self._watches.clear()
@@ -348,8 +375,9 @@ class SQLiteStore:
         writer = self._writer
         self._open(writer)
         watch = Watch(
-            connect_reader(self.path, busy_seconds=0, vfs=self._vfs),
+            lambda: connect_reader(self.path, busy_seconds=0, vfs=self._vfs),
             callback,
+            self._presence,
             own_commits=lambda: 0 if writer is None else writer.transactions,
             ask_writer=lambda: self._write(changes.data_version),
         )
@@ -407,9 +435,13 @@ def _sqlite_number() -> int:
 
 
 _open_stores: weakref.WeakSet[Any] = weakref.WeakSet()
+_registering = threading.Lock()
+_starting_over = threading.Lock()
 
 
 def _after_fork_in_child() -> None:
+    global _registering, _starting_over
+    _registering, _starting_over = threading.Lock(), threading.Lock()  # another thread may have held them
     for store in list(_open_stores):
         store._after_fork()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import apsw
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreError
 from perdure.limits import POLL_SECONDS_DEFAULT
+from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
 
@@ -24,13 +26,19 @@ class Watch:
 
     def __init__(
         self,
-        session: Session,
+        connect: Callable[[], Session],
         callback: Callable[[], None],
+        presence: Presence,
         own_commits: Callable[[], int],
         ask_writer: Callable[[], Awaitable[int]],
     ) -> None:
-        self.session: Session | None = session
+        self._connect = connect
+        self.session: Session | None = None
+        self._stopped = False
+        #: Held by the thread that uses the connection just now.
+        self.using = threading.Lock()
         self._callback = callback
+        self._presence = presence
         self._own_commits = own_commits
         self._ask_writer = ask_writer
         self._loop = asyncio.get_running_loop()
@@ -46,18 +54,35 @@ class Watch:
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None
-        if self.session is not None:
-            self.session.close()
-            self.session = None
+        self._stopped = True
+        with self.using:
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the connection; the next look opens another."""
+        session, self.session = self.session, None
+        if session is not None:
+            with self._presence.closing():
+                session.close()
 
     def _look(self) -> int | None:
+        # Without waiting: whoever has the connection is about to replace it.
+        if not self.using.acquire(blocking=False):
+            return None
         try:
-            return None if self.session is None else self.session.value(_DATA_VERSION)
-        except apsw.Error:
+            self._presence.check()  # so that those who wait for something else hear of it soon
+            if self.session is None:
+                self.session = self._connect()
+                self._presence.opened()
+            version: int | None = self.session.value(_DATA_VERSION)
+            return version
+        except (apsw.Error, StoreError):
             return None  # unreadable just now: counts as a change, and the real calls will say what is wrong
+        finally:
+            self.using.release()
 
     def _tick(self) -> None:
-        if self.session is None:
+        if self._stopped:
             return
         self._timer = self._loop.call_later(POLL_SECONDS_DEFAULT, self._tick)
         version, commits = self._look(), self._own_commits()
@@ -76,6 +101,6 @@ class Watch:
             return
         finally:
             self._asking = None
-        if version != self._seen_by_writer and self.session is not None:
+        if version != self._seen_by_writer and not self._stopped:
             self._seen_by_writer = version
             self._callback()
