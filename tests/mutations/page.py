@@ -12,6 +12,9 @@ A test that cannot fail proves nothing. Each of these bugs is put into the code 
 and has to be caught: by the [simulator](simulator.md), or by the test named. `tests/mutations` does so; the page is
 written by `PYTHONPATH=tests .venv/bin/python -m mutations`.
 
+Besides, every condition of every fence that decides in SQLite whether a turn is accepted is weakened, one at a time,
+and caught by worlds on SQLite (`tests/mutations/fences.py` makes these from the statements as they stand).
+
 "Seed" is a world that showed the bug when the page was written; it changes when the code does. Most are shown by one of
 the first hundred seeds.
 

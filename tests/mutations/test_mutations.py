@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mutations.catching import seeds_needed, test_fails
+from mutations.fences import weakened_fences
 from mutations.mutations import MUTATIONS, SIMULATOR, Mutation, applied
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "mutations.md"
@@ -16,6 +17,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "mutations.md"
 SEEDS_MAX = 10_000
 
 BY_SIMULATOR = [one for one in MUTATIONS if one.caught_by == SIMULATOR]
+FENCES = list(weakened_fences())
+#: Most are shown by one of the first ten.
+FENCE_SEEDS_MAX = 200
 BY_TESTS = [one for one in MUTATIONS if one.caught_by != SIMULATOR]
 
 
@@ -23,6 +27,25 @@ BY_TESTS = [one for one in MUTATIONS if one.caught_by != SIMULATOR]
 def test_the_simulator_catches(mutation: Mutation) -> None:
     """FAULTS 5.9."""
     assert seeds_needed(mutation, SEEDS_MAX) is not None
+
+
+@pytest.mark.parametrize("mutation", FENCES, ids=lambda one: one.name)
+def test_the_simulator_catches_a_weakened_fence(mutation: Mutation) -> None:
+    """FAULTS 5.9: in worlds on SQLite, where turns come too late by every route."""
+    assert seeds_needed(mutation, FENCE_SEEDS_MAX) is not None
+
+
+def test_every_fence_is_weakened_in_every_condition() -> None:
+    """Of turns alone (open, end, continue), of one from step to step, and of those in groups, but for `continue_as`."""
+    usual = {"epoch", "generation", "next_seq", "status"}
+    found: dict[str, set[str]] = {}
+    for one in FENCES:
+        place, _, column = one.name.rpartition("-")
+        found.setdefault(place, set()).add(column)
+    assert found == {
+        "advance_run-1": usual, "finish_run-1": usual, "continue_run-1": usual, "step_trigger-1": usual,
+        "bulk_trigger-1": usual, "bulk_trigger-2": usual, "bulk_trigger-3": usual | {"last_item", "watched"},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("mutation", BY_TESTS, ids=lambda one: one.name)

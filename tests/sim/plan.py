@@ -22,8 +22,9 @@ HOST_FAULTS = ("cancel-all", "cancel-close")
 #: Of commits, by their number: one raises what is no error of a store, with nothing done, with all done, or because of
 #: one of its runs, of which no turn can be stored from then on.
 ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
-#: Of commits, by their number: the worker stands still just before it, for so long that it is taken for dead.
-ZOMBIE_FAULTS = ("zombie",)
+#: Of commits, by their number: the worker stands still just before it, for so long that it is taken for dead; or turns
+#: that fit but for one thing come before it.
+ZOMBIE_FAULTS = ("zombie", "late")
 #: By the number of a moment in the code of a workflow or a step: the garbage collector runs.
 LITTER_FAULTS = ("collect",)
 MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS, "zombies": ZOMBIE_FAULTS, "litter": LITTER_FAULTS}
@@ -111,6 +112,9 @@ def draw_more(seed: int, workers: int, chaos_seconds: float, more: Collection[st
             case "collect":
                 rate = rng.choice([0.05, 0.3, 1.0])
                 faults += [Fault(kind, n) for n in range(1, 300) if rng.random() < rate]
+            case "late":
+                rate = rng.choice([0.1, 0.3, 1.0])
+                faults += [Fault(kind, n) for n in range(1, 200) if rng.random() < rate]
             case "zombie":
                 rate = rng.choice([0.02, 0.1, 0.3])
                 calls = [n for n in range(1, 200) if rng.random() < rate][:12]

@@ -21,6 +21,8 @@ from perdure import (
     Break,
     JoinFailed,
     Rollback,
+    RunCancelled,
+    RunFailed,
     RunFinished,
     RunNotFound,
     attempt,
@@ -37,6 +39,7 @@ from perdure import (
     sleep,
     start_child,
     step,
+    wait_for_run,
     workflow,
 )
 from perdure.authoring.registry import Registry, registry
@@ -132,6 +135,11 @@ async def carry_out(node: Node) -> Any:
             except (RunFinished, RunNotFound):
                 return "refused"
             return "told"
+        case "watch":
+            try:
+                return ["ended", await wait_for_run(rest[0])]
+            except (RunNotFound, RunFailed, RunCancelled) as error:
+                return type(error).__name__
         case "publish":
             await publish(Bell(rest[0]) if rest[1] else Chime(rest[0]))
             return "published"
@@ -249,6 +257,8 @@ def fits(node: Node, value: Any) -> bool:
             return (type(value) is int) or (value == "none" and rest[0] is not None)
         case "tell":
             return value in ("told", "refused")
+        case "watch":
+            return value in ("RunNotFound", "RunFailed", "RunCancelled") or value[0] == "ended"
         case "publish":
             return value == "published"
         case "row" | "group" | "join":

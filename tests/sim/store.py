@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.errors import StoreUnavailable
-from perdure.store.base import Store
+from perdure.store.base import Rejected, Store, Turn
 from sim.odd import again
 
 if TYPE_CHECKING:
+    from sim.late import Late
     from sim.world import Node, World
 
 #: Every call of the protocol that can fail.
@@ -78,7 +79,7 @@ class NodeStore:
                 world.note(node, f"{name} {odd[0]} {type(odd[1]).__name__}")
                 raise again(odd[1])
         try:
-            result = perform(target, args, kwargs)
+            result = self._commit(target, args[0]) if name == "commit" else perform(target, args, kwargs)
         except Exception as error:
             world.note(node, f"{name} {type(error).__name__}")
             raise
@@ -100,6 +101,28 @@ class NodeStore:
         if world.latency:
             await asyncio.sleep(world.draw_latency())
         return result
+
+    def _commit(self, target: Any, turns: Sequence[Turn]) -> Any:
+        """Before it, or in the same call, turns may come that are too late."""
+        late = self._world.late.next_commit(turns)
+        if late is None:
+            return perform(target, (turns,), {})
+        if late.is_alone:
+            self._check_late(late, perform(target, (late.turns,), {}))
+            return perform(target, (turns,), {})
+        answers = perform(target, ([*late.turns, *turns],), {})
+        self._check_late(late, answers[: len(late.turns)])
+        return answers[len(late.turns) :]
+
+    def _check_late(self, late: Late, answers: Sequence[Any]) -> None:
+        world = self._world
+        world.happened["late"] += 1
+        world.happened[f"late {late.what}"] += 1
+        world.note(None, f"late {late.what}: {_summary('commit', (late.turns,), answers)}")
+        for turn, answer in zip(late.turns, answers, strict=True):
+            refused = isinstance(answer, Rejected) or answer.repeated
+            world.ledger.require(refused, f"I3: a turn of run {turn.key} was accepted with a wrong {late.what}")
+        world.ledger.look()
 
 
 def perform(target: Any, args: Any, kwargs: Any) -> Any:

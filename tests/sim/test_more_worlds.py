@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from sim.late import CONDITIONS, SHAPES
 from sim.plan import MORE_FAULTS, USUAL, Setting
 from sim.seeds import explain
 from sim.world import simulate
@@ -39,6 +40,8 @@ def test_no_world_on_sqlite_differs_from_the_memory_store() -> None:
         happened += report.happened
     stale = {kind.removeprefix("stale ") for kind in happened if kind.startswith("stale ")}
     assert stale == {"alone", "in a group", "step to step", "end", "with effects"}
+    late = {kind.removeprefix("late ") for kind in happened if kind.startswith("late ")}
+    assert late == {f"{condition}, {shape}" for condition in CONDITIONS for shape in SHAPES}
 
 
 def test_the_same_seed_gives_the_same_trace_in_every_setting() -> None:

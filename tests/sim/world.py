@@ -34,6 +34,7 @@ from perdure.store.memory import MemoryStore
 from sim import plan as plans
 from sim import programs
 from sim.callers import Callers
+from sim.late import LateTurns
 from sim.ledger import Ledger, Violation
 from sim.litter import collected_on_request, leave_coroutine, leave_generator
 from sim.loop import LIFE, SimLoop, Stuck, call_in
@@ -96,6 +97,7 @@ class World:
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self._calls = 0
         self.odd = OddCommits(self.plan)
+        self.late = LateTurns(seed, self.plan, self.memory)
         self._litters = "litter" in setting.more
         self._moments = 0
         self._collections = {int(fault.at) for fault in self.plan if fault.kind == "collect"}
@@ -128,7 +130,11 @@ class World:
         """Those that the faults of some worlds are about. They come after the usual ones, whose chance is their own."""
         if "zombies" in self.setting.more:
             for number in range(rng.randint(1, 3)):
-                self.programs[f"s{number}"] = [["chain", f"s{number}", rng.randint(2, 20)]]
+                # The second generation is the longer one, so that its turns could be taken for those of the first.
+                lengths = sorted(rng.randint(2, 20) for _ in range(rng.choice([1, 2, 2])))
+                self.programs[f"s{number}"] = [["chain", f"s{number}", length] for length in lengths]
+                if rng.random() < 0.5:
+                    self.programs[f"w{number}"] = [["watch", f"s{number}"]]
         self.roots += [root for root in self.programs if root not in self.roots]
 
     # -- for the parts -------------------------------------------------------------------------------------------
@@ -425,6 +431,7 @@ class World:
         self.note(None, "heal")
         self.healed, self.disk_is_full = True, False
         self.odd.end()
+        self.late.end()
         self.loop.paused.clear()
         for node in self.workers:
             node.deaf = False
