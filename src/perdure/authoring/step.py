@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-from perdure import limits, native
+from perdure import native
 from perdure.authoring.inspect import Shape, name_of
 from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
@@ -155,7 +155,7 @@ async def _ask_undoable(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, 
 
 
 native.bind_step({
-    "Step": Step, "own_site": own_site, "search_site": search_site, "VALUE_BYTES_MAX": limits.VALUE_BYTES_MAX,
+    "Step": Step, "own_site": own_site, "search_site": search_site,
 })  # fmt: skip
 single_operation_codes.update((_ask.__code__, _ask_undoable.__code__))
 

@@ -786,5 +786,5 @@ native.bind_steps({
     "StepRunner": StepRunner, "Attempt": Attempt, "Waits": Waits, "Resident": Resident, "Outcome": Outcome,
     "StepOperation": StepOperation, "StepSpec": StepSpec, "ValueCodec": ValueCodec, "StepDone": StepDone, "Raw": Raw,
     "ABSENT": journal.ABSENT, "UNREAD": UNREAD, "step_context": step_context,
-    "RECORDED_ARGUMENTS_BYTES_MAX": limits.RECORDED_ARGUMENTS_BYTES_MAX, "PLAIN": PLAIN, "Turn": Turn, "Inbox": Inbox,
+    "limits": vars(limits), "PLAIN": PLAIN, "Turn": Turn, "Inbox": Inbox,
 })  # fmt: skip

@@ -525,6 +525,5 @@ native.bind_turns({
     "TurnBuilder": TurnBuilder, "Record": Record, "Entry": Entry, "StepTurn": StepTurn, "Run": Run, "RunStep": RunStep,
     "RunLoop": RunLoop, "Pending": Pending, "Resident": Resident, "Inbox": Inbox, "Outcome": StepOutcome,
     "Complete": Complete, "Completed": journal.Completed, "COMPLETED": Status.COMPLETED,
-    "RUNNING": _RUNNING, "JOURNAL_RECORDS_WARN": limits.JOURNAL_RECORDS_WARN,
-    "TURN_RECORDS_MAX": limits.TURN_RECORDS_MAX, "to_row": to_row, "encode_step_frontier": encode_step_frontier,
+    "RUNNING": _RUNNING, "limits": vars(limits), "to_row": to_row, "encode_step_frontier": encode_step_frontier,
 })  # fmt: skip

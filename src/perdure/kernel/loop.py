@@ -130,6 +130,11 @@ class RunCallback(msgspec.Struct, eq=False):
         return self.context
 
 
+def run_handle(handle: RunCallback) -> None:
+    """For the accelerated `_run_ready`: run a handle that code has changed."""
+    handle.context.run(*handle.call)
+
+
 class RunTimer(asyncio.TimerHandle):
     """A `call_at` handle. `operation` is None when it was due at once and only went through the ready queue."""
 

@@ -83,6 +83,7 @@ from perdure.kernel.loop import (
     current_task,
     make_loop,
     path_of,
+    run_handle,
 )
 from perdure.kernel.operation import (
     Branch,
@@ -1159,6 +1160,5 @@ native.bind_kernel({
     "Raw": Raw, "WorkflowSpec": WorkflowSpec, "ValueCodec": ValueCodec, "Future": Future, "current_task": current_task,
     "init_task": asyncio.tasks.Task.__init__, "get_running_loop": asyncio._get_running_loop,
     "set_running_loop": asyncio._set_running_loop, "UNREAD": UNREAD, "encode_json": msgspec.json.Encoder().encode,
-    "TURN_CALLBACKS_MAX": limits.TURN_CALLBACKS_MAX, "step_digest": _STEP,
-    "RECORDED_ARGUMENTS_BYTES_MAX": limits.RECORDED_ARGUMENTS_BYTES_MAX,
+    "run_handle": run_handle, "step_digest": _STEP, "limits": vars(limits),
 })  # fmt: skip

@@ -1,10 +1,12 @@
 /* Putting a group of plain turns and new runs together for the one statement that stores it (`store/sqlite/bulk.py`).
 
-   Twins of Python methods, as in `kernel.c`. The thread of the event loop waits for this: it needs the interpreter. */
+   Accelerated implementations of Python methods, as in `kernel.c`. The thread of the event loop waits for this: it needs
+   the GIL. */
 
 #include "fields.h"
 
-static PyObject *Bulk, *Unusual, *Turn, *Entry, *Row, *NewRun, *terminal, *bytes_max, *first_position, *one, *zero;
+static PyObject *Bulk, *Unusual, *Turn, *Entry, *Row, *NewRun, *Status, *terminal, *names_of_bulk, *first_position;
+static PyObject *one, *zero, *name_bulk_bytes_max;
 
 static Field bulk_stepped, bulk_advanced, bulk_finished, bulk_records, bulk_runs, bulk_parts, bulk_end, bulk_with_more;
 static Field turn_key, turn_epoch, turn_generation, turn_expected_seq, turn_entries, turn_status, turn_wake_at, turn_at;
@@ -13,9 +15,9 @@ static Field turn_waits, turn_returned, turn_dead, entry_row, entry_effect;
 static Field new_id, new_workflow, new_version, new_input_digest, new_started, new_created_at, new_parent, new_owner;
 
 static const Known BULK[] = {
-    {"Bulk", &Bulk}, {"Unusual", &Unusual}, {"Turn", &Turn}, {"Entry", &Entry}, {"Row", &Row},
-    {"NewRun", &NewRun}, {"TERMINAL", &terminal}, {"BULK_BYTES_MAX", &bytes_max}, {"FIRST_POSITION", &first_position},
-    {NULL, NULL},
+    {"Bulk", &Bulk, CLASS}, {"Unusual", &Unusual, CLASS}, {"Turn", &Turn, CLASS}, {"Entry", &Entry, CLASS},
+    {"Row", &Row, CLASS}, {"NewRun", &NewRun, CLASS}, {"Status", &Status, CLASS}, {"TERMINAL", &terminal, SEVERAL},
+    {"names", &names_of_bulk, NAMES}, {"FIRST_POSITION", &first_position, SEVERAL}, {NULL, NULL, ANY},
 };
 
 static const Wanted BULK_FIELDS[] = {
@@ -35,82 +37,147 @@ static const Wanted BULK_FIELDS[] = {
     {"NewRun", "owner", &new_owner}, {NULL, NULL, NULL},
 };
 
-/* It has to go the long way. */
-static int
-unusual(void)
+enum { ADD_STEP, ADD_TURN, ADD_RUN, BULK_SIZE };
+
+static Accelerated BULK_METHODS[BULK_SIZE + 1];
+
+/* -- looking, before anything is changed ----------------------------------------------------------------------------- */
+
+/* The size of a list or a tuple, or -1. */
+static inline Py_ssize_t
+size_of(PyObject *sequence)
 {
-    PyErr_SetNone(Unusual);
-    return -1;
+    return is_just(sequence, LIST) || is_just(sequence, TUPLE) ? PySequence_Fast_GET_SIZE(sequence) : -1;
 }
 
-/* A row of the statement in the making. */
+/* The row of a record, borrowed; NULL, without an exception, if it is something else, or of another size. */
+static inline PyObject *
+row_in(PyObject *object, Field field)
+{
+    PyObject *row = exact(object, field, Row);
+    return row != NULL && PyTuple_GET_SIZE(row) == 6 ? row : NULL;
+}
+
+/* Whether a value goes beside the others: nothing, or not too many bytes. */
+static inline int
+fits(PyObject *data, long long most)
+{
+    return data == Py_None || (is_just(data, BYTES) && PyBytes_GET_SIZE(data) <= most);
+}
+
+/* Whether all fields have a value. */
+static int
+has_all(PyObject *object, const Field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (get(object, fields[i]) == NULL) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+#define HAS_ALL(object, ...) \
+    has_all(object, (const Field[]){__VA_ARGS__}, sizeof((const Field[]){__VA_ARGS__}) / sizeof(Field))
+
+/* Whether the fields of the group are as they were made. */
+static int
+is_whole(PyObject *bulk, long long *end)
+{
+    return exact(bulk, bulk_stepped, LIST) != NULL && exact(bulk, bulk_advanced, LIST) != NULL
+           && exact(bulk, bulk_finished, LIST) != NULL && exact(bulk, bulk_records, LIST) != NULL
+           && exact(bulk, bulk_runs, LIST) != NULL && exact(bulk, bulk_parts, LIST) != NULL
+           && is_number(get(bulk, bulk_end), end);
+}
+
+/* -- a row of the statement in the making ---------------------------------------------------------------------------- */
+
 typedef struct {
-    PyObject *items;
+    PyObject *items[24];
     Py_ssize_t count;
 } Made;
 
+/* Takes over the reference; -1, with an exception, without an item. */
 static int
-begin_row(Made *row, Py_ssize_t size)
+add_made(Made *row, PyObject *item)
 {
-    row->items = PyTuple_New(size);
-    row->count = 0;
-    return row->items == NULL ? -1 : 0;
+    if (item != NULL) {
+        row->items[row->count++] = item;
+    }
+    else if (!PyErr_Occurred()) { /* it was there when it was looked at */
+        PyErr_SetString(PyExc_AttributeError, "a turn was changed while it was stored");
+    }
+    return item == NULL ? -1 : 0;
 }
 
-static inline void
+static int
 add_item(Made *row, PyObject *item)
 {
-    PyTuple_SET_ITEM(row->items, row->count++, Py_NewRef(item));
+    return add_made(row, Py_XNewRef(item));
 }
 
 static int
-add_number(Made *row, long long number)
+add_items(Made *row, PyObject *object, const Field *fields, size_t count)
 {
-    PyObject *item = PyLong_FromLongLong(number);
-    if (item == NULL) {
-        return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (add_item(row, get(object, fields[i])) < 0) {
+            return -1;
+        }
     }
-    PyTuple_SET_ITEM(row->items, row->count++, item);
     return 0;
 }
+
+#define ADD_ITEMS(row, object, ...) \
+    add_items(row, object, (const Field[]){__VA_ARGS__}, sizeof((const Field[]){__VA_ARGS__}) / sizeof(Field))
 
 /* Where a value is among the bytes: its offset and its size, or two times nothing. */
 static int
 add_place(Made *row, PyObject *parts, long long *end, PyObject *data)
 {
     if (data == Py_None) {
-        add_item(row, Py_None);
-        add_item(row, Py_None);
-        return 0;
+        return add_item(row, Py_None) < 0 || add_item(row, Py_None) < 0 ? -1 : 0;
     }
-    if (!PyBytes_Check(data) || PyBytes_GET_SIZE(data) > PyLong_AsSsize_t(bytes_max)) {
-        return unusual();
+    if (!is_just(data, BYTES)) {
+        return add_made(row, NULL);
     }
-    if (add_number(row, *end) < 0 || add_number(row, PyBytes_GET_SIZE(data)) < 0 || PyList_Append(parts, data) < 0) {
-        return -1;
-    }
+    Py_INCREF(data);
+    long long begin = *end;
     *end += PyBytes_GET_SIZE(data);
-    return 0;
+    int failed = add_made(row, PyLong_FromLongLong(begin)) < 0
+                 || add_made(row, PyLong_FromSsize_t(PyBytes_GET_SIZE(data))) < 0 || PyList_Append(parts, data) < 0;
+    Py_DECREF(data);
+    return failed ? -1 : 0;
 }
 
 /* Where what a run says of itself is among the bytes. */
 static int
-add_more(PyObject *bulk, Made *row, long long *end, PyObject *turn)
+add_more(PyObject *bulk, Made *row, PyObject *parts, long long *end, PyObject *turn)
 {
-    PyObject *custom_status = get(turn, turn_custom_status), *state = get(turn, turn_state);
-    PyObject *parts = get(bulk, bulk_parts);
-    if (custom_status != Py_None || state != Py_None) {
+    if (get(turn, turn_custom_status) != Py_None || get(turn, turn_state) != Py_None) {
         put_new(bulk, bulk_with_more, Py_True);
     }
-    return add_place(row, parts, end, custom_status) < 0 || add_place(row, parts, end, state) < 0 ? -1 : 0;
+    return add_place(row, parts, end, get(turn, turn_custom_status)) < 0
+                   || add_place(row, parts, end, get(turn, turn_state)) < 0
+               ? -1
+               : 0;
 }
 
-/* The row is complete: it goes to its list, if nothing went wrong. */
+/* The row is complete: it goes to its list, if nothing went wrong. A tuple is made when all of its items are there, so
+   that nobody ever sees one that is not filled. */
 static int
 end_row(Made *row, PyObject *rows, int failed)
 {
-    failed = failed || PyList_Append(rows, row->items) < 0;
-    Py_DECREF(row->items);
+    PyObject *made = failed ? NULL : PyTuple_New(row->count);
+    for (Py_ssize_t i = 0; i < row->count; i++) {
+        if (made != NULL) {
+            PyTuple_SET_ITEM(made, i, row->items[i]);
+        }
+        else {
+            Py_DECREF(row->items[i]);
+        }
+    }
+    failed = made == NULL || PyList_Append(rows, made) < 0;
+    Py_XDECREF(made);
     return failed ? -1 : 0;
 }
 
@@ -123,90 +190,54 @@ settled(PyObject *self, long long end, int failed)
     Py_RETURN_NONE;
 }
 
-/* The row of a record; borrowed. */
-static PyObject *
-record_of(PyObject *entry)
-{
-    if (!is_a(entry, Entry)) {
-        return NULL;
-    }
-    PyObject *record = get(entry, entry_row);
-    return is_a(record, Row) ? record : NULL;
-}
+/* -- the methods ----------------------------------------------------------------------------------------------------- */
 
-/* The data of a record, if it goes beside the others; borrowed. */
+/* The row of the one record of a step's turn, borrowed, if all is as usual; else NULL. */
 static PyObject *
-data_of(PyObject *row)
+usual_step(PyObject *turn)
 {
-    PyObject *data = PyTuple_GET_ITEM(row, 4);
-    if (!PyBytes_Check(data) || PyBytes_GET_SIZE(data) > PyLong_AsSsize_t(bytes_max)) {
-        unusual();
+    PyObject *entries = get(turn, turn_entries), *frontier = exact(turn, turn_frontier, BYTES);
+    PyObject *entry = size_of(entries) > 0 ? PySequence_Fast_GET_ITEM(entries, 0) : NULL;
+    PyObject *row = is_just(entry, Entry) ? row_in(entry, entry_row) : NULL;
+    long long seq, expected;
+    if (row == NULL || frontier == NULL || !is_number(PyTuple_GET_ITEM(row, 0), &seq)
+        || !is_number(get(turn, turn_expected_seq), &expected) || seq != expected
+        || !is_just(PyTuple_GET_ITEM(row, 4), BYTES) || !HAS_ALL(turn, turn_key, turn_epoch)
+        || PyBytes_GET_SIZE(PyTuple_GET_ITEM(row, 4)) + PyBytes_GET_SIZE(frontier)
+               > limit(names_of_bulk, name_bulk_bytes_max)) {
         return NULL;
     }
-    return data;
+    return row;
 }
 
 static PyObject *
-bulk_add_step(PyObject *self, PyObject *turn)
+bulk_add_step(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (!is_a(turn, Turn)) {
-        return NULL;
-    }
-    PyObject *entries = get(turn, turn_entries), *frontier = get(turn, turn_frontier);
-    PyObject *entry = PySequence_GetItem(entries, 0);
-    if (entry == NULL) {
-        return NULL;
-    }
-    Py_DECREF(entry); /* the turn has it */
-    PyObject *record = record_of(entry);
+    long long begin;
+    PyObject *record = has_just(1, count, names) && is_a(args[0], Turn) && is_whole(self, &begin) ? usual_step(args[0])
+                                                                                                  : NULL;
     if (record == NULL) {
-        return NULL;
+        PyErr_Clear();
+        return call_python(&BULK_METHODS[ADD_STEP], self, args, count, names);
     }
-    PyObject *seq = PyTuple_GET_ITEM(record, 0), *data = PyTuple_GET_ITEM(record, 4);
-    int fits = PyObject_RichCompareBool(seq, get(turn, turn_expected_seq), Py_EQ);
-    if (fits < 0) {
-        return NULL;
-    }
-    if (!fits || !PyBytes_Check(frontier) || !PyBytes_Check(data)
-        || PyBytes_GET_SIZE(data) + PyBytes_GET_SIZE(frontier) > PyLong_AsSsize_t(bytes_max)) {
-        unusual();
-        return NULL;
-    }
-    long long begin = PyLong_AsLongLong(get(self, bulk_end));
-    PyObject *parts = get(self, bulk_parts);
-    Made row;
-    if (begin_row(&row, 10) < 0) {
-        return NULL;
-    }
-    add_item(&row, get(turn, turn_key));
-    add_item(&row, get(turn, turn_epoch));
-    add_item(&row, seq);
-    add_item(&row, PyTuple_GET_ITEM(record, 1));
-    int failed = add_number(&row, begin + PyBytes_GET_SIZE(data)) < 0
-                 || add_number(&row, PyBytes_GET_SIZE(frontier)) < 0;
-    if (!failed) {
-        add_item(&row, PyTuple_GET_ITEM(record, 3));
-        add_item(&row, PyTuple_GET_ITEM(record, 5));
-        failed = add_number(&row, begin) < 0 || add_number(&row, PyBytes_GET_SIZE(data)) < 0
+    PyObject *turn = args[0], *data = PyTuple_GET_ITEM(record, 4), *frontier = Py_NewRef(get(turn, turn_frontier));
+    PyObject *parts = Py_NewRef(get(self, bulk_parts)), *rows = Py_NewRef(get(self, bulk_stepped));
+    long long after = begin + PyBytes_GET_SIZE(data), end = after + PyBytes_GET_SIZE(frontier);
+    Made row = {.count = 0};
+    Py_INCREF(record);
+    int failed = ADD_ITEMS(&row, turn, turn_key, turn_epoch) < 0 || add_item(&row, PyTuple_GET_ITEM(record, 0)) < 0
+                 || add_item(&row, PyTuple_GET_ITEM(record, 1)) < 0 || add_made(&row, PyLong_FromLongLong(after)) < 0
+                 || add_made(&row, PyLong_FromSsize_t(PyBytes_GET_SIZE(frontier))) < 0
+                 || add_item(&row, PyTuple_GET_ITEM(record, 3)) < 0 || add_item(&row, PyTuple_GET_ITEM(record, 5)) < 0
+                 || add_made(&row, PyLong_FromLongLong(begin)) < 0
+                 || add_made(&row, PyLong_FromSsize_t(PyBytes_GET_SIZE(data))) < 0
                  || PyList_Append(parts, data) < 0 || PyList_Append(parts, frontier) < 0;
-    }
-    failed = end_row(&row, get(self, bulk_stepped), failed);
-    return settled(self, begin + PyBytes_GET_SIZE(data) + PyBytes_GET_SIZE(frontier), failed);
-}
-
-static int
-is_empty(PyObject *sequence)
-{
-    return PyObject_Size(sequence) == 0;
-}
-
-/* Whether a turn changes nothing but its own run. */
-static int
-is_plain(PyObject *turn)
-{
-    return get(turn, turn_continued) == Py_None && get(turn, turn_notice) == Py_None
-           && get(turn, turn_waits) == Py_None && is_empty(get(turn, turn_consumed))
-           && is_empty(get(turn, turn_pruned)) && is_empty(get(turn, turn_returned)) && is_empty(get(turn, turn_dead));
+    failed = end_row(&row, rows, failed) < 0;
+    Py_DECREF(record);
+    Py_DECREF(frontier);
+    Py_DECREF(parts);
+    Py_DECREF(rows);
+    return settled(self, end, failed);
 }
 
 static int
@@ -220,140 +251,172 @@ is_terminal(PyObject *status)
     return 0;
 }
 
+/* Whether what a turn says of its run can go beside the others. */
+static int
+is_small(PyObject *turn, long long most)
+{
+    return fits(get(turn, turn_frontier), most) && fits(get(turn, turn_custom_status), most)
+           && fits(get(turn, turn_state), most);
+}
+
+/* Whether a turn changes nothing but its own run, with records that can go beside the others. */
+static int
+is_usual_turn(PyObject *turn)
+{
+    long long expected, most = limit(names_of_bulk, name_bulk_bytes_max);
+    if (get(turn, turn_continued) != Py_None || get(turn, turn_notice) != Py_None || get(turn, turn_waits) != Py_None
+        || size_of(get(turn, turn_consumed)) || size_of(get(turn, turn_pruned)) || size_of(get(turn, turn_returned))
+        || size_of(get(turn, turn_dead)) || !is_just(get(turn, turn_status), Status)
+        || !is_number(get(turn, turn_expected_seq), &expected) || most < 0 || !is_small(turn, most)
+        || !HAS_ALL(turn, turn_at, turn_wake_at, turn_key, turn_epoch, turn_generation)) {
+        return 0;
+    }
+    PyObject *entries = get(turn, turn_entries);
+    for (Py_ssize_t i = 0; i < size_of(entries); i++) {
+        PyObject *entry = PySequence_Fast_GET_ITEM(entries, i);
+        PyObject *row = is_just(entry, Entry) ? row_in(entry, entry_row) : NULL;
+        if (row == NULL || get(entry, entry_effect) != Py_None || !is_just(PyTuple_GET_ITEM(row, 4), BYTES)
+            || !fits(PyTuple_GET_ITEM(row, 4), most)) {
+            return 0;
+        }
+    }
+    return size_of(entries) >= 0;
+}
+
 /* One record of a turn. */
 static int
-add_record(PyObject *self, PyObject *turn, PyObject *entry, long long *end)
+add_record(PyObject *turn, PyObject *record, PyObject *records, PyObject *parts, long long *end)
 {
-    PyObject *record = record_of(entry), *data = record == NULL ? NULL : data_of(record);
-    if (data == NULL || get(entry, entry_effect) != Py_None) {
-        return data == NULL ? -1 : unusual();
+    Made row = {.count = 0};
+    int failed = ADD_ITEMS(&row, turn, turn_key, turn_generation) < 0;
+    for (Py_ssize_t i = 0; !failed && i < 4; i++) {
+        failed = add_item(&row, PyTuple_GET_ITEM(record, i)) < 0;
     }
-    Made row;
-    if (begin_row(&row, 9) < 0) {
-        return -1;
+    failed = failed || add_item(&row, PyTuple_GET_ITEM(record, 5)) < 0
+             || add_place(&row, parts, end, PyTuple_GET_ITEM(record, 4)) < 0;
+    return end_row(&row, records, failed);
+}
+
+/* All records of a turn; their number, or -1 with an exception. */
+static Py_ssize_t
+add_records(PyObject *bulk, PyObject *turn, PyObject *parts, long long *end)
+{
+    PyObject *entries = PySequence_Tuple(get(turn, turn_entries)), *records = exact(bulk, bulk_records, LIST);
+    if (entries == NULL || records == NULL) {
+        Py_XDECREF(entries);
+        return PyErr_Occurred() ? -1 : add_made(NULL, NULL);
     }
-    add_item(&row, get(turn, turn_key));
-    add_item(&row, get(turn, turn_generation));
-    for (Py_ssize_t i = 0; i < 4; i++) {
-        add_item(&row, PyTuple_GET_ITEM(record, i));
+    Py_INCREF(records);
+    int failed = 0;
+    Py_ssize_t count = PyTuple_GET_SIZE(entries);
+    for (Py_ssize_t i = 0; !failed && i < count; i++) {
+        PyObject *entry = PyTuple_GET_ITEM(entries, i), *record = is_just(entry, Entry) ? row_in(entry, entry_row) : NULL;
+        Py_XINCREF(record);
+        failed = record == NULL ? add_made(NULL, NULL) : add_record(turn, record, records, parts, end);
+        Py_XDECREF(record);
     }
-    add_item(&row, PyTuple_GET_ITEM(record, 5));
-    return end_row(&row, get(self, bulk_records), add_place(&row, get(self, bulk_parts), end, data));
+    Py_DECREF(entries);
+    Py_DECREF(records);
+    return failed ? -1 : count;
 }
 
 static PyObject *
-bulk_add_turn(PyObject *self, PyObject *turn)
+bulk_add_turn(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (!is_a(turn, Turn)) {
-        return NULL;
+    long long end, expected = 0;
+    if (!has_just(1, count, names) || !is_a(args[0], Turn) || !is_whole(self, &end) || !is_usual_turn(args[0])) {
+        PyErr_Clear();
+        return call_python(&BULK_METHODS[ADD_TURN], self, args, count, names);
     }
-    if (!is_plain(turn)) {
-        unusual();
-        return NULL;
-    }
-    PyObject *entries = PySequence_Fast(get(turn, turn_entries), "the entries of a turn are a sequence");
-    if (entries == NULL) {
-        return NULL;
-    }
-    long long end = PyLong_AsLongLong(get(self, bulk_end)), expected = PyLong_AsLongLong(get(turn, turn_expected_seq));
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(entries);
-    int failed = 0;
-    for (Py_ssize_t i = 0; !failed && i < count; i++) {
-        failed = add_record(self, turn, PySequence_Fast_GET_ITEM(entries, i), &end) < 0;
-    }
-    Py_DECREF(entries);
-    PyObject *status = get(turn, turn_status), *parts = get(self, bulk_parts);
-    Made row;
-    if (failed || begin_row(&row, 14) < 0) {
-        return NULL;
-    }
-    add_item(&row, status);
-    failed = add_number(&row, expected + count) < 0;
-    if (!failed) {
-        add_item(&row, get(turn, turn_at));
-        add_item(&row, get(turn, turn_wake_at));
-        add_item(&row, get(turn, turn_key));
-        add_item(&row, get(turn, turn_epoch));
-        add_item(&row, get(turn, turn_generation));
-        add_item(&row, get(turn, turn_expected_seq));
-        failed = add_place(&row, parts, &end, get(turn, turn_frontier)) < 0 || add_more(self, &row, &end, turn) < 0;
-    }
-    failed = end_row(&row, get(self, is_terminal(status) ? bulk_finished : bulk_advanced), failed);
+    PyObject *turn = args[0], *status = get(turn, turn_status), *parts = Py_NewRef(get(self, bulk_parts));
+    PyObject *rows = Py_NewRef(get(self, is_terminal(status) ? bulk_finished : bulk_advanced));
+    Made row = {.count = 0};
+    is_number(get(turn, turn_expected_seq), &expected);
+    int failed = add_item(&row, status) < 0;
+    Py_ssize_t records = failed ? -1 : add_records(self, turn, parts, &end);
+    failed = records < 0 || add_made(&row, PyLong_FromLongLong(expected + records)) < 0
+             || ADD_ITEMS(&row, turn, turn_at, turn_wake_at, turn_key, turn_epoch, turn_generation, turn_expected_seq) < 0
+             || add_place(&row, parts, &end, get(turn, turn_frontier)) < 0
+             || add_more(self, &row, parts, &end, turn) < 0;
+    failed = end_row(&row, rows, failed) < 0;
+    Py_DECREF(parts);
+    Py_DECREF(rows);
     return settled(self, end, failed);
 }
 
-/* Whether a first turn merely says what the run waits for, at the place where first turns begin. */
+/* Whether a first turn begins where first turns begin. */
 static int
-is_plain_opening(PyObject *new, PyObject *opening)
+is_first(PyObject *opening)
 {
-    if (opening == Py_None || get(new, new_parent) != Py_None || get(opening, turn_continued) != Py_None
-        || !is_empty(get(opening, turn_entries)) || is_terminal(get(opening, turn_status))
-        || (get(opening, turn_waits) != Py_None && !is_empty(get(opening, turn_waits)))) {
-        return 0;
-    }
     PyObject *position[] = {get(opening, turn_epoch), get(opening, turn_generation), get(opening, turn_expected_seq)};
     for (Py_ssize_t i = 0; i < 3; i++) {
-        if (PyObject_RichCompareBool(position[i], PyTuple_GET_ITEM(first_position, i), Py_EQ) != 1) {
+        long long expected, found;
+        if (PyTuple_GET_SIZE(first_position) != 3 || !is_number(PyTuple_GET_ITEM(first_position, i), &expected) || !is_number(position[i], &found)
+            || expected != found) {
             return 0;
         }
     }
     return 1;
 }
 
-static PyObject *
-bulk_add_run(PyObject *self, PyObject *const *args, Py_ssize_t count)
+/* Whether a first turn merely says what the run waits for. */
+static int
+is_usual_opening(PyObject *new, PyObject *opening)
 {
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "_add_run() takes a run and its first turn");
-        return NULL;
+    long long most = limit(names_of_bulk, name_bulk_bytes_max);
+    PyObject *waits = get(opening, turn_waits), *status = get(opening, turn_status), *started = row_in(new, new_started);
+    return get(new, new_parent) == Py_None && get(opening, turn_continued) == Py_None
+           && size_of(get(opening, turn_entries)) == 0 && is_just(status, Status) && !is_terminal(status)
+           && (waits == Py_None || (is_just(waits, DICT) && PyDict_GET_SIZE(waits) == 0)) && is_first(opening)
+           && most >= 0 && started != NULL && fits(PyTuple_GET_ITEM(started, 4), most)
+           && fits(get(new, new_input_digest), most) && is_small(opening, most)
+           && HAS_ALL(new, new_id, new_workflow, new_version, new_owner, new_created_at)
+           && get(opening, turn_wake_at) != NULL;
+}
+
+static PyObject *
+bulk_add_run(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    long long end;
+    if (!has_just(2, count, names) || !is_a(args[0], NewRun) || !is_a(args[1], Turn) || !is_whole(self, &end)
+        || !is_usual_opening(args[0], args[1])) {
+        PyErr_Clear();
+        return call_python(&BULK_METHODS[ADD_RUN], self, args, count, names);
     }
-    PyObject *new = args[0], *opening = args[1];
-    if (!is_a(new, NewRun) || (opening != Py_None && !is_a(opening, Turn)) || !is_a(get(new, new_started), Row)) {
-        return NULL;
-    }
-    if (!is_plain_opening(new, opening)) {
-        unusual();
-        return NULL;
-    }
-    PyObject *started = get(new, new_started), *parts = get(self, bulk_parts), *owner = get(new, new_owner);
-    long long end = PyLong_AsLongLong(get(self, bulk_end));
-    Made row;
-    if (begin_row(&row, 23) < 0) {
-        return NULL;
-    }
-    add_item(&row, get(new, new_id));
-    add_item(&row, get(new, new_workflow));
-    add_item(&row, get(new, new_version));
-    add_item(&row, get(opening, turn_status));
-    add_item(&row, owner == Py_None ? zero : one);
-    add_item(&row, owner);
-    add_item(&row, get(new, new_created_at));
-    add_item(&row, get(opening, turn_wake_at));
-    int failed = add_place(&row, parts, &end, get(new, new_input_digest)) < 0
+    PyObject *new = args[0], *opening = args[1], *started = Py_NewRef(get(new, new_started));
+    PyObject *parts = Py_NewRef(get(self, bulk_parts)), *rows = Py_NewRef(get(self, bulk_runs));
+    Made row = {.count = 0};
+    int failed = ADD_ITEMS(&row, new, new_id, new_workflow, new_version) < 0
+                 || add_item(&row, get(opening, turn_status)) < 0
+                 || add_item(&row, get(new, new_owner) == Py_None ? zero : one) < 0
+                 || ADD_ITEMS(&row, new, new_owner, new_created_at) < 0
+                 || add_item(&row, get(opening, turn_wake_at)) < 0
+                 || add_place(&row, parts, &end, get(new, new_input_digest)) < 0
                  || add_place(&row, parts, &end, get(opening, turn_frontier)) < 0
-                 || add_more(self, &row, &end, opening) < 0;
-    if (!failed) {
-        for (Py_ssize_t i = 0; i < 4; i++) {
-            add_item(&row, PyTuple_GET_ITEM(started, i));
-        }
-        add_item(&row, PyTuple_GET_ITEM(started, 5));
-        failed = add_place(&row, parts, &end, PyTuple_GET_ITEM(started, 4)) < 0;
+                 || add_more(self, &row, parts, &end, opening) < 0;
+    for (Py_ssize_t i = 0; !failed && i < 4; i++) {
+        failed = add_item(&row, PyTuple_GET_ITEM(started, i)) < 0;
     }
-    failed = end_row(&row, get(self, bulk_runs), failed);
+    failed = failed || add_item(&row, PyTuple_GET_ITEM(started, 5)) < 0
+             || add_place(&row, parts, &end, PyTuple_GET_ITEM(started, 4)) < 0;
+    failed = end_row(&row, rows, failed) < 0;
+    Py_DECREF(started);
+    Py_DECREF(parts);
+    Py_DECREF(rows);
     return settled(self, end, failed);
 }
 
-static PyMethodDef BULK_METHODS[] = {
-    {"_add_step", bulk_add_step, METH_O, NULL},
-    {"_add_turn", bulk_add_turn, METH_O, NULL},
-    {"_add_run", (PyCFunction)(void (*)(void))bulk_add_run, METH_FASTCALL, NULL},
-    {NULL, NULL, 0, NULL},
+static Accelerated BULK_METHODS[BULK_SIZE + 1] = {
+    ACCELERATED("_add_step", bulk_add_step),
+    ACCELERATED("_add_turn", bulk_add_turn),
+    ACCELERATED("_add_run", bulk_add_run),
+    END_OF_METHODS,
 };
 
 static PyObject *
 bind_bulk(PyObject *Py_UNUSED(module), PyObject *given)
 {
-    if (keep_known(given, BULK) < 0 || find_fields(given, BULK_FIELDS) < 0 || replace_methods(Bulk, BULK_METHODS) < 0) {
+    if (take(given, BULK, BULK_FIELDS) < 0 || replace_methods(Bulk, BULK_METHODS) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -368,5 +431,6 @@ PyInit__store(void)
 {
     one = PyLong_FromLong(1);
     zero = PyLong_FromLong(0);
+    name_bulk_bytes_max = name("BULK_BYTES_MAX");
     return make_module(&MODULE);
 }

@@ -19,7 +19,7 @@ import msgspec
 
 from perdure import native
 from perdure.kernel.journal import Row
-from perdure.store.base import PLAIN, TERMINAL, Created, Creation, Entry, NewRun, RunKey, StepTurn, Turn
+from perdure.store.base import PLAIN, TERMINAL, Created, Creation, Entry, NewRun, RunKey, Status, StepTurn, Turn
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import STATEMENT_FAULTS, Session
@@ -193,7 +193,7 @@ class Bulk:
 
 native.bind_bulk({
     "Bulk": Bulk, "Unusual": _Unusual, "Turn": Turn, "Entry": Entry, "Row": Row, "NewRun": NewRun,
-    "TERMINAL": tuple(TERMINAL), "BULK_BYTES_MAX": BULK_BYTES_MAX, "FIRST_POSITION": FIRST_POSITION,
+    "Status": Status, "TERMINAL": tuple(TERMINAL), "FIRST_POSITION": FIRST_POSITION, "names": globals(),
 })  # fmt: skip
 
 
