@@ -146,6 +146,9 @@ EVENT_RETENTION_SECONDS_DEFAULT: Final = 7 * 86_400.0
 CANCEL_GRACE_SECONDS_DEFAULT: Final = 300.0
 #: What `close` gives running steps to finish.
 SHUTDOWN_GRACE_SECONDS_DEFAULT: Final = 10.0
+#: What `close` waits for an answer of the store in the end. A little longer than a write waits for other processes
+#: (`SQLITE_BUSY_SECONDS`): when that is over the disk hangs, and the program must be able to end all the same.
+CLOSE_SECONDS_MAX: Final = 12.0
 #: Behind every wake-up hint is a poll. On SQLite it reads one integer (`PRAGMA data_version`).
 POLL_SECONDS_DEFAULT: Final = 0.05
 #: The standing sweep: dead workers, due runs nobody hinted at.

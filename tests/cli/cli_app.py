@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -46,6 +47,24 @@ def cli_block(path: str, seconds: float) -> str:
     return "rested"
 
 
+@step
+async def cli_stay(path: str, seconds: float) -> str:
+    """Ends neither when it is cancelled nor when the event loop does."""
+    with open(path, "a") as file:
+        file.write(f"begin {os.getpid()}\n")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(seconds)
+
+
+@step
+async def cli_block_executor(path: str, seconds: float) -> str:
+    with open(path, "a") as file:
+        file.write(f"begin {os.getpid()}\n")
+    await asyncio.to_thread(time.sleep, seconds)
+    return "rested"
+
+
 @workflow
 async def cli_order(order_id: str, cents: int = 500) -> str:
     receipt = await cli_charge(order_id, cents)
@@ -68,6 +87,16 @@ async def cli_rest(path: str, seconds: float) -> str:
 @workflow
 async def cli_rest_in_thread(path: str, seconds: float) -> str:
     return await cli_block(path, seconds)
+
+
+@workflow
+async def cli_rest_stubbornly(path: str, seconds: float) -> str:
+    return await cli_stay(path, seconds)
+
+
+@workflow
+async def cli_rest_in_executor(path: str, seconds: float) -> str:
+    return await cli_block_executor(path, seconds)
 
 
 @workflow

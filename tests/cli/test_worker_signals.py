@@ -81,6 +81,19 @@ def test_a_long_step_is_cut_off_when_the_grace_is_over(store: Path, workflow: st
     assert [record["kind"] for record in invoke_json("history", "rest", store=store)["records"]] == ["started"]
 
 
+@pytest.mark.parametrize("workflow", ["cli_rest_stubbornly", "cli_rest_in_executor"])
+def test_a_worker_leaves_although_code_of_a_step_stays(store: Path, workflow: str) -> None:
+    """FAULTS O16: a step that swallows its cancellation, and a thread that the interpreter would wait for."""
+    mark = resting_run(store, 600.0, workflow)
+    with start_worker(store, "--grace", "0.1") as worker:
+        wait_for_file(mark)
+        worker.signal(signal.SIGTERM)
+        worker.until("stopped")
+        worker.until("gave up: detail code of a step was still running")
+        assert worker.wait() == 0
+    assert invoke_json("show", "rest", store=store)["worker"] is None
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_it_now(store: Path, number: int, code: int) -> None:
     """FAULTS O16: and the next worker goes on where it was."""

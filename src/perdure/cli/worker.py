@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
 
 import click
@@ -17,9 +20,12 @@ from perdure.cli.command import app_option, durable, json_option, store_option
 from perdure.cli.exits import ExitCode, ended
 from perdure.cli.session import find_store, store_name
 from perdure.engine.engine import Engine
+from perdure.errors import StoreUnavailable
 
 #: On top of the grace: what `close` may take to store the last results, before the process ends anyway.
 _LEAVING_SECONDS_MAX = 15.0
+#: What the interpreter may take to exit after that.
+_EXIT_SECONDS_MAX = 2.0
 
 
 class StopSignals:
@@ -88,8 +94,31 @@ async def worker(
         log("gave up", detail="the store did not answer; the next worker recovers what was not stored")
         os._exit(ExitCode.ERROR)
     log("stopped")
-    if number == signal.SIGINT:
-        raise ended(ExitCode.INTERRUPTED)
+    code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.OK
+    if _is_something_left():
+        _end_within(_EXIT_SECONDS_MAX, code, log)
+    if code:
+        raise ended(code)
+
+
+def _is_something_left() -> bool:
+    """Code that the interpreter would wait for, perhaps for ever: a step that swallowed its cancellation, a call of
+    `asyncio.to_thread` that never returns."""
+    threads = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    return len(asyncio.all_tasks()) > 1 or bool(threads)
+
+
+def _end_within(seconds: float, code: ExitCode, log: Callable[..., None]) -> None:
+    """End the process at the latest then: everything of ours is stored and closed by now."""
+
+    def end() -> None:
+        log("gave up", detail="code of a step was still running; it was left behind")
+        sys.stdout.flush()
+        os._exit(code)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 async def _asked_to_stop(signals: StopSignals, engine: Engine) -> int | None:
@@ -108,6 +137,6 @@ async def _close(engine: Engine, grace: float) -> bool:
     try:
         async with asyncio.timeout(3 * grace + _LEAVING_SECONDS_MAX):
             await engine.close(grace)
-    except TimeoutError:
+    except (TimeoutError, StoreUnavailable):
         return False
     return True

@@ -9,7 +9,7 @@ import random
 import socket
 import uuid
 from asyncio import events
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -29,7 +29,7 @@ from perdure.engine.recovery import Recovery
 from perdure.engine.settings import Settings, load_settings
 from perdure.engine.signals import Signals
 from perdure.engine.worker import Worker
-from perdure.errors import BadArgument, EngineNotOpen, Forbidden, StoreLost, WrongLoop
+from perdure.errors import BadArgument, EngineNotOpen, Forbidden, StoreLost, StoreUnavailable, WrongLoop
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record
 from perdure.kernel.values import ValueCodec
@@ -40,6 +40,9 @@ from perdure.store.base import TERMINAL, Status, Store, WorkerInfo
 R = TypeVar("R")
 
 logger = logging.getLogger("perdure.engine")
+
+#: What closing still waits for a store that has not answered once.
+_STORE_HANGS_SECONDS = 1.0
 
 
 class RunHandle(Generic[R]):
@@ -124,6 +127,7 @@ class Engine:
         #: Set when the worker has stopped because a file of the store was deleted or replaced (`StoreLost`): what an
         #: application that keeps a worker waits for, in order to end.
         self.lost = asyncio.Event()
+        self._store_answers = True
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -197,7 +201,11 @@ class Engine:
         worker.swept_by(self._sweeper)
 
     async def close(self, grace: Duration | None = None) -> None:
-        """Drain: running steps get `grace` to finish, their results are stored, runs are given back. Safe to repeat."""
+        """Drain: running steps get `grace` to finish, their results are stored, runs are given back. Safe to repeat.
+
+        It ends in bounded time, whatever steps and the store do. Raises `StoreUnavailable` if the store does not
+        answer: nothing that was recorded is lost, and the next worker recovers the rest.
+        """
         if running_run() is not None:
             raise Forbidden("workflow code closed an engine. Do that in a step, or outside.")
         seconds = self.settings.shutdown_grace if grace is None else positive_seconds_of(grace, "the grace of close")
@@ -213,18 +221,35 @@ class Engine:
                 self._unwatch()
             if self._sweeper is not None:
                 self._sweeper.cancel()
-                await asyncio.wait({self._sweeper})
+                await asyncio.wait({self._sweeper}, timeout=self._clock.poll(limits.CLOSE_SECONDS_MAX))
             if self._worker is not None:
                 await self._worker.close(seconds)
                 await self._unregister(self._worker)
         finally:
             self._client = None
             self._signals.look_again()
-            await self._store.close()
+            await self._answered(self._store.close())
+
+    async def _answered(self, leaving: Awaitable[None]) -> None:
+        """Wait for the store, not for ever: a disk that hangs must not keep the program from ending
+        (tests/lifecycle/test_close_is_bounded.py)."""
+        seconds = limits.CLOSE_SECONDS_MAX if self._store_answers else _STORE_HANGS_SECONDS
+        limit = asyncio.timeout(self._clock.poll(seconds))
+        try:
+            async with limit:
+                await leaving
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._store_answers = False
+            raise StoreUnavailable(
+                f"the store did not answer for {seconds:g} seconds while the engine was closed. What was acknowledged "
+                "is recorded; the next worker recovers the runs that this one had."
+            ) from None
 
     async def _unregister(self, worker: Worker) -> None:
         try:
-            await self._store.unregister_worker(worker.id, self._clock.now())
+            await self._answered(self._store.unregister_worker(worker.id, self._clock.now()))
         except StoreLost:
             if not self.lost.is_set():  # otherwise it was said, and there is nothing to leave in order
                 raise

@@ -8,10 +8,11 @@ most jobs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from perdure.errors import EngineNotOpen, StoreUnavailable
 from perdure.store.sqlite.presence import Presence
@@ -19,6 +20,11 @@ from perdure.store.sqlite.session import Session, log
 
 #: How long a thread must have had nothing to do before it does its chores.
 CHORE_SECONDS: Final = 0.002
+#: What a thread may need to end after its last word.
+_LAST_MOMENT_SECONDS: Final = 1.0
+
+
+T = TypeVar("T")
 
 
 class Job(NamedTuple):
@@ -57,6 +63,8 @@ class Lane:
         # A daemon: an interpreter that exits without `close` must not hang (FAULTS O25). What was not
         # committed by then was not acknowledged either.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._stopped: asyncio.Future[None] | None = None
+        self._tell_stopped: Callable[[], object] | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -68,10 +76,26 @@ class Lane:
         self._queue.put(Job(function, arguments, future, loop))
         return future
 
+    def ask_to_stop(self) -> asyncio.Future[None]:
+        """Finish what was queued, then free the connection and the thread; the future says that it is done.
+
+        No thread of the loop's executor waits for it: they may all be busy, and the interpreter waits for each of them
+        when it exits, also for one that waits for a disk that hangs (tests/stores/test_sqlite_close.py).
+        """
+        if self._stopped is None:
+            loop = asyncio.get_running_loop()
+            self._stopped = stopped = loop.create_future()
+            self._tell_stopped = lambda: loop.call_soon_threadsafe(_set_done, stopped)
+            if self._thread.is_alive():
+                self._queue.put(None)
+            else:
+                _set_done(stopped)
+        return self._stopped
+
     async def stop(self) -> None:
-        """Finish what was queued, then free the connection and the thread."""
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        """Return when the thread has ended."""
+        await self.ask_to_stop()
+        self._thread.join(_LAST_MOMENT_SECONDS)
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
         """One round. Must give an outcome for every job, and raise nothing."""
@@ -109,6 +133,14 @@ class Lane:
     # -- on the thread -----------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        finally:
+            if self._tell_stopped is not None:
+                with contextlib.suppress(RuntimeError):  # that loop is closed: it no longer wants to know
+                    self._tell_stopped()
+
+    def _serve(self) -> None:
         open_for_jobs = True
         while open_for_jobs:
             jobs, open_for_jobs = self._gather()
@@ -172,6 +204,28 @@ class Lane:
                     late.append((job, None, EngineNotOpen("the store is closed. Open it again first.")))
         except queue.Empty:
             _settle(late)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread of its own, which nothing waits for if the program ends first."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    job = Job(function, (), future, loop)
+
+    def work() -> None:
+        try:
+            outcome: Outcome = (job, function(), None)
+        except BaseException as error:
+            outcome = (job, None, error)
+        _settle([outcome])
+
+    threading.Thread(target=work, name="perdure-sqlite-opening", daemon=True).start()
+    return await future
 
 
 def _settle(outcomes: list[Outcome]) -> None:

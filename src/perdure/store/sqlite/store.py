@@ -51,7 +51,7 @@ from perdure.store.base import (
     WorkerInfo,
 )
 from perdure.store.sqlite import changes, events, letters, lifecycle, liveness, reads
-from perdure.store.sqlite.lane import Lane
+from perdure.store.sqlite.lane import Lane, in_thread
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.reader import Reader
@@ -119,7 +119,7 @@ class SQLiteStore:
     async def open(self) -> None:
         if self._writer is not None:
             return
-        session = await asyncio.to_thread(self._prepare)
+        session = await in_thread(self._prepare)
         self._pid = os.getpid()
         self._presence = Presence(self.path)
         self._writer = Writer(self.path, self._reconnect, self._presence, self._start_over)
@@ -185,11 +185,16 @@ class SQLiteStore:
         for watch in list(self._watches):
             watch.stop()
         self._watches.clear()
-        await reader.stop()
-        await writer.stop()
-        for lock in self._locks.values():
-            lock.release()
-        self._locks.clear()
+        try:
+            await reader.stop()
+            await writer.stop()
+        finally:
+            # Also when the caller gives up waiting: the writer ends when it can, and without the lock others take over.
+            # What it still commits then is refused or theirs to find: turns are fenced by the epoch of their run.
+            writer.ask_to_stop()
+            for lock in self._locks.values():
+                lock.release()
+            self._locks.clear()
 
     def _after_fork(self) -> None:
         """In a forked child: touch nothing on disk, and keep the child from doing so (FAULTS C11, O15)."""
