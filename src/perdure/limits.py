@@ -121,6 +121,12 @@ STEP_JITTER: Final = 0.1
 #: One that goes on for longer (it swallowed its CancelledError) loses its place. A guess: closing a connection takes
 #: less.
 STEP_STOP_SECONDS: Final = 2.0
+#: When the process of isolated steps is ended for lack of work. Long enough for the next in a row of steps.
+STEP_PROCESS_IDLE_SECONDS: Final = 30.0
+#: What it gets to start Python, and to import the module of a step: far more than that takes, and no hang.
+STEP_PROCESS_START_SECONDS: Final = 60.0
+#: What it gets to end by itself once nobody needs it.
+STEP_PROCESS_END_SECONDS: Final = 1.0
 #: How long the engine does nothing when something else than it has cancelled its tasks. Usually the event loop ends
 #: within milliseconds; if it goes on, so does the engine.
 CANCELLED_BY_OTHERS_SECONDS: Final = 1.0

@@ -47,6 +47,7 @@ def test_engine_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         {"steps_max": 1.5},
         {"steps_max": "many"},
         {"residents_max": 0},
+        {"step_processes": 0},
         {"recoveries_max": 0},
         {"cancel_grace": -1},
         {"cancel_grace": math.nan},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,3 +114,52 @@ def returns_what_cannot_be_stored(marker: str) -> Any:
 @workflow
 async def isolated_unstorable(marker: str) -> Any:
     return await returns_what_cannot_be_stored(marker)
+
+
+# -- processes that are used again ---------------------------------------------------------------------------
+
+
+@step(isolation="process", max_attempts=1)
+def pid_after(release: str) -> int:
+    """Says its pid, and waits for a file."""
+    Path(f"{release}.{os.getpid()}").touch()
+    while not Path(release).exists():
+        time.sleep(0.005)
+    return os.getpid()
+
+
+@step(isolation="process", max_attempts=1)
+def pid_of_its_process() -> int:
+    return os.getpid()
+
+
+@step(isolation="process", max_attempts=1)
+def leaves_a_thread_behind() -> int:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    return os.getpid()
+
+
+@step(isolation="process", max_attempts=1)
+def surroundings(name: str) -> tuple[str, str]:
+    return os.getcwd(), os.environ.get(name, "")
+
+
+STEPS = {
+    "pid": pid_of_its_process,
+    "thread": leaves_a_thread_behind,
+}
+
+
+@workflow
+async def isolated_pids(kinds: list[str]) -> list[int]:
+    return [await STEPS[kind]() for kind in kinds]
+
+
+@workflow
+async def isolated_pids_side_by_side(releases: list[str]) -> list[int]:
+    return list(await asyncio.gather(*(pid_after(release) for release in releases)))
+
+
+@workflow
+async def isolated_surroundings(name: str) -> tuple[str, str]:
+    return await surroundings(name)

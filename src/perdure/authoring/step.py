@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from types import FunctionType
@@ -125,6 +127,13 @@ def _check_isolatable(function: Any, name: str) -> None:
         raise BadDefinition(
             f"step {name!r} cannot have isolation='process': the other process finds it by name, so it must be a "
             "function at the top level of a module."
+        )
+    if function.__module__ == "__main__" and not os.path.exists(
+        getattr(sys.modules["__main__"], "__file__", None) or ""
+    ):
+        raise BadDefinition(
+            f"step {name!r} cannot have isolation='process': it is defined in a notebook or an interactive session, "
+            "which another process cannot import. Put it into a module and import it from there."
         )
 
 

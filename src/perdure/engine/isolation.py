@@ -1,8 +1,9 @@
-"""Steps in a process of their own: CPU work that must not hold up the worker, and code that must be killable.
+"""The process of isolated steps, as it is inside: `python -m perdure.engine.isolation`.
 
-The child imports the step by module and name, gets its arguments as JSON on stdin and answers with JSON, so
-nothing is pickled and nothing is inherited. Cancel and timeout end it with SIGKILL. This file is both sides:
-`run_isolated` in the worker, `python -m perdure.engine.isolation` in the child.
+It imports the step by module and name, gets jobs as JSON on its stdin and answers with JSON, so nothing is pickled and
+nothing is inherited. It ends when its stdin does, at once if it is in the middle of a job: the worker is gone, and
+another one begins the same attempt again. Where the system can, it is killed with the worker even if its code keeps the
+interpreter to itself. `perdure.engine.processes` is the side of the worker.
 """
 
 from __future__ import annotations
@@ -11,25 +12,31 @@ import asyncio
 import contextlib
 import importlib
 import os
+import signal
 import sys
-from typing import Any
+import threading
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Raw
 
 from perdure.authoring.options import StepOptions
 from perdure.authoring.step import Step, StepContext, step_context
-from perdure.engine.threads import Carried
 from perdure.kernel.definitions import StepSpec
-from perdure.kernel.faults import decode_error, encode_error
+from perdure.kernel.faults import encode_error
 from perdure.kernel.journal import ABSENT, Fault
 
-#: The name under which the child runs the worker's script: not `__main__`, or its `if __name__ == ...` would run too.
+#: The name under which the worker's script runs here: not `__main__`, or its `if __name__ == ...` would run too.
 _CHILD_MAIN = "__perdure_isolated__"
+
+_PR_SET_PDEATHSIG = 1
+_LENGTH_BYTES = 8
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the child needs to know."""
+    """One attempt."""
 
     module: str
     qualname: str
@@ -42,115 +49,173 @@ class Job(msgspec.Struct, frozen=True):
     origin: str
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """What the worker's own code sees and may change at any time. In bytes: names need not be valid Unicode."""
+
+    directory: bytes | None
+    environment: list[tuple[bytes, bytes]]
+
+
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Raw = ABSENT
     error: Fault | None = None
-    #: Whether the code came to its end and its result cannot be stored: another attempt would only do it once more.
+    #: Whether another attempt could not help: the result cannot be stored, or the step cannot be found.
     is_final: bool = False
+    #: Whether the process should not be used again: the step left threads behind.
+    is_spent: bool = False
 
 
-class ProcessDied(RuntimeError):
-    """The process of an isolated step ended without an answer."""
+def frame(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
-async def run_isolated(spec: StepSpec, data: bytes, context: StepContext) -> Any:
-    """Run one attempt in a new process and return its value. Cancelling kills the process."""
-    job = Job(
-        module=spec.function.__module__,
-        qualname=spec.function.__qualname__,
-        main_file=_main_file() if spec.function.__module__ == "__main__" else None,
-        path=sys.path,
-        arguments=Raw(data),
-        run_id=context.run_id,
-        location=context.location,
-        attempt=context.attempt,
-        origin=context.origin,
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "perdure.engine.isolation",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-    )  # fmt: skip
-    try:
-        output, _ = await process.communicate(msgspec.json.encode(job))
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
-    if process.returncode != 0 or not output:
-        raise ProcessDied(
-            f"the process of step {context.location!r} ended with exit status {process.returncode} and no answer."
-        )
-    answer = msgspec.json.decode(output, type=Answer)
-    if answer.error is not None:
-        fault = _of_main(answer.error) if job.main_file is not None else answer.error
-        raise Carried(decode_error(fault), answer.is_final)
-    try:
-        return spec.result.decode(answer.value, f"the result of step {context.location!r}")
-    except Exception as error:
-        raise Carried(error, is_final=True) from error
+def read_frame(pipe: BinaryIO) -> bytes | None:
+    """The next one; None at the end. An empty one from the process says that it is there, or that the code begins."""
+    head = _read(pipe, _LENGTH_BYTES)
+    return None if head is None else _read(pipe, int.from_bytes(head, "big"))
 
 
-def _of_main(fault: Fault) -> Fault:
-    """In the child the script had another name; its exceptions are those of `__main__` here."""
+def _read(pipe: BinaryIO, length: int) -> bytes | None:
+    parts: list[bytes] = []
+    while length:
+        part = pipe.read(min(length, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def of_main(fault: Fault) -> Fault:
+    """In the process the script had another name; its exceptions are those of `__main__` in the worker."""
     prefix, _, name = fault.type.partition(":")
     return msgspec.structs.replace(
         fault,
         type=f"__main__:{name}" if prefix == _CHILD_MAIN else fault.type,
-        cause=_of_main(fault.cause) if fault.cause is not None else None,
-        members=tuple(_of_main(member) for member in fault.members),
+        cause=of_main(fault.cause) if fault.cause is not None else None,
+        members=tuple(of_main(member) for member in fault.members),
     )
 
 
-def _main_file() -> str | None:
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    return os.path.abspath(file) if file else None
+class _Process:
+    def __init__(self, jobs: BinaryIO, answers: BinaryIO) -> None:
+        self._jobs = jobs
+        self._answers = answers
+        self._received: SimpleQueue[tuple[bytes, bytes] | None] = SimpleQueue()
+        self._is_busy = False
+        #: What scripts of workers have at their top level, by file: each is run once.
+        self._scripts: dict[str, dict[str, Any]] = {}
 
+    def run(self) -> None:
+        threading.Thread(target=self._listen, name="perdure-jobs", daemon=True).start()
+        self._send(b"")
+        threads = threading.active_count()
+        while (received := self._received.get()) is not None:
+            surroundings, job = received
+            _move_to(msgspec.json.decode(surroundings, type=Surroundings | None))
+            answer = self._answer(msgspec.json.decode(job, type=Job))
+            if threading.active_count() > threads:
+                answer = msgspec.structs.replace(answer, is_spent=True)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # a step may have replaced or closed it
+                    stream.flush()
+            self._is_busy = False
+            self._send(msgspec.json.encode(answer))
 
-# -- in the child ------------------------------------------------------------------------------------------
+    def _listen(self) -> None:
+        while True:
+            surroundings = read_frame(self._jobs)
+            job = None if surroundings is None else read_frame(self._jobs)
+            if surroundings is None or job is None:
+                break
+            self._is_busy = True
+            self._received.put((surroundings, job))
+        if self._is_busy:
+            os._exit(1)
+        self._received.put(None)
 
+    def _send(self, data: bytes) -> None:
+        self._answers.write(frame(data))
+        self._answers.flush()
 
-def _find(job: Job) -> StepSpec:
-    if job.main_file is not None:
-        import runpy  # only in the child
+    def _answer(self, job: Job) -> Answer:
+        try:
+            sys.path[:] = job.path
+            spec = self._find(job)
+            args, kwargs = spec.arguments.decode(job.arguments)
+        except BaseException as error:
+            return Answer(error=encode_error(error))
+        step_context.set(StepContext(job.run_id, job.location, spec.name, job.attempt, job.origin))
+        self._send(b"")
+        try:
+            value = spec.function(*args, **kwargs)
+            if spec.is_async:
+                value = asyncio.run(value)
+        except BaseException as error:
+            return Answer(error=encode_error(error))
+        try:
+            return Answer(value=Raw(spec.result.encode(value, f"the result of step {job.location!r}")))
+        except BaseException as error:
+            return Answer(error=encode_error(error), is_final=True)
 
-        namespace: Any = runpy.run_path(job.main_file, run_name=_CHILD_MAIN)
+    def _find(self, job: Job) -> StepSpec:
+        if job.main_file is not None:
+            namespace = self._script(job.main_file)
+        else:
+            namespace = vars(importlib.import_module(job.module))
         first, _, rest = job.qualname.partition(".")
         target = namespace[first]
-    else:
-        target, rest = vars(importlib.import_module(job.module)), job.qualname
-        first, _, rest = rest.partition(".")
-        target = target[first]
-    for part in rest.split(".") if rest else ():
-        target = getattr(target, part)
-    return (target if isinstance(target, Step) else Step(target, None, StepOptions())).spec
+        for part in rest.split(".") if rest else ():
+            target = getattr(target, part)
+        return (target if isinstance(target, Step) else Step(target, None, StepOptions())).spec
+
+    def _script(self, file: str) -> dict[str, Any]:
+        import runpy  # only for scripts
+
+        if file not in self._scripts:
+            self._scripts[file] = runpy.run_path(file, run_name=_CHILD_MAIN)
+        return self._scripts[file]
 
 
-def _answer(job: Job) -> Answer:
-    try:
-        spec = _find(job)
-        step_context.set(StepContext(job.run_id, job.location, spec.name, job.attempt, job.origin))
-        args, kwargs = spec.arguments.decode(job.arguments)
-        value = spec.function(*args, **kwargs)
-        if spec.is_async:
-            value = asyncio.run(value)
-    except BaseException as error:
-        return Answer(error=encode_error(error))
-    try:
-        return Answer(value=Raw(spec.result.encode(value, f"the result of step {job.location!r}")))
-    except BaseException as error:
-        return Answer(error=encode_error(error), is_final=True)
+def _move_to(surroundings: Surroundings | None) -> None:
+    """Into the directory and the environment that the worker has now, if they are not the ones from before."""
+    if surroundings is None:
+        return
+    if surroundings.directory is not None:
+        with contextlib.suppress(OSError):
+            os.chdir(surroundings.directory)
+    environment = dict(surroundings.environment)
+    for name in os.environb.keys() - environment.keys():
+        del os.environb[name]
+    os.environb.update(environment)
+
+
+def _die_with_the_worker() -> None:
+    """Be killed when the thread ends that started this process. One that has ended by now has closed the pipe, which
+    `_Process._listen` sees."""
+    if sys.platform == "linux":
+        import ctypes  # only here
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _ignore(number: int, where: FrameType | None) -> None:
+    """Ctrl-C and the end of a service reach every process of a group. This one ends with its worker, which may want to
+    wait for the step: a function, because a signal that is ignored stays so in the programs that a step starts."""
 
 
 def main() -> None:
-    # What the step prints must not mix with the answer: stdout becomes stderr, the answer goes to the old stdout.
-    answers = os.fdopen(os.dup(1), "wb")
+    _die_with_the_worker()
+    signal.signal(signal.SIGINT, _ignore)
+    signal.signal(signal.SIGTERM, _ignore)
+    # What the step prints must not mix with the answers: stdout becomes stderr, and stdin is empty.
+    jobs, answers = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    sys.path[:] = job.path
-    answers.write(msgspec.json.encode(_answer(job)))
-    answers.flush()
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    _Process(jobs, answers).run()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     residents_max: int = limits.RESIDENTS_MAX_DEFAULT
     steps_max: int = limits.STEPS_MAX_DEFAULT
     step_threads: int = limits.STEP_THREADS_DEFAULT
+    #: None: as many as there are cores to run them.
+    step_processes: int | None = None
     recoveries_max: int = limits.RECOVERIES_MAX_DEFAULT
     max_pending_events: int = limits.PENDING_EVENTS_MAX_DEFAULT
     event_retention: float = limits.EVENT_RETENTION_SECONDS_DEFAULT
@@ -37,8 +39,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     turn_limit: float = limits.TURN_SECONDS_MAX
 
     def __post_init__(self) -> None:
-        for name in ("residents_max", "steps_max", "step_threads", "recoveries_max", "max_pending_events"):
-            if getattr(self, name) < 1:
+        for name in (
+            "residents_max", "steps_max", "step_threads", "step_processes", "recoveries_max", "max_pending_events",
+        ):  # fmt: skip
+            if (value := getattr(self, name)) is not None and value < 1:
                 raise BadArgument(f"the setting {name} is at least 1, not {getattr(self, name)}.")
         for name in (
             "event_retention", "cancel_grace", "shutdown_grace", "sweep_interval", "timer_resolution", "turn_warning",

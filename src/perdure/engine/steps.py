@@ -32,7 +32,7 @@ from perdure.authoring.options import FailedAttempt
 from perdure.authoring.step import StepContext, step_context
 from perdure.engine.clock import Timekeeper
 from perdure.engine.host import is_interrupt, outside
-from perdure.engine.isolation import run_isolated
+from perdure.engine.processes import StepProcesses, outcome_of, value_of
 from perdure.engine.resident import Inbox, Outcome, Resident
 from perdure.engine.threads import Call, Carried, DaemonThreads
 from perdure.errors import EncodingError, NotStorable, StepFailed, StepTimeout, describe_line
@@ -145,9 +145,9 @@ class StepRunner:
     """Runs attempts within the worker's and each step's own cap; the rest waits its turn, first come first served."""
 
     __slots__ = (
-        "__dict__", "_burst_is_over", "_clock", "_finished", "_held", "_loop", "_park", "_paused", "_queue", "_rng",
-        "_running", "_running_by_step", "_server_is_due", "_steps_max", "_stuck", "_tasks", "_threads", "_waiting",
-        "accepting", "delays", "ended", "is_serving", "stand_in", "sweeper",
+        "__dict__", "_burst_is_over", "_clock", "_finished", "_held", "_loop", "_park", "_paused", "_processes",
+        "_queue", "_rng", "_running", "_running_by_step", "_server_is_due", "_steps_max", "_stuck", "_tasks",
+        "_threads", "_waiting", "accepting", "delays", "ended", "is_serving", "stand_in", "sweeper",
     )  # fmt: skip
 
     def __init__(
@@ -155,6 +155,7 @@ class StepRunner:
         clock: Timekeeper,
         steps_max: int,
         threads: int,
+        processes: int | None,
         rng: random.Random,
         finished: Callable[[Resident], None],
         burst_is_over: Callable[[], None],
@@ -164,6 +165,7 @@ class StepRunner:
         self._clock = clock
         self._steps_max = steps_max
         self._threads = DaemonThreads(threads)
+        self._processes = StepProcesses(processes)
         self._rng = rng
         self._finished = finished
         self._burst_is_over = burst_is_over
@@ -258,6 +260,13 @@ class StepRunner:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=limits.STEP_STOP_SECONDS)
         self._threads.close()
+        self._processes.close()
+        await asyncio.wait({self._clock.outside(self._processes.gone())}, timeout=limits.STEP_STOP_SECONDS)
+
+    def abandon(self) -> None:
+        """Begin and record nothing more, as after a crash."""
+        self.accepting = False
+        self._processes.close()
 
     # -- capacity ----------------------------------------------------------------------------------------------
 
@@ -665,16 +674,20 @@ class StepRunner:
             if not _runs_here(spec):
                 self._code_begins(attempt)
             return instead
-        if spec.isolation == "process":
-            self._code_begins(attempt)
-            return self._clock.outside(run_isolated(spec, operation.data, attempt.context))
-        if spec.is_async:
+        if _runs_here(spec):
             return spec.function(*args, **kwargs)  # type: ignore[no-any-return]
-        context = copy_context()
         has_limits = spec.policy.timeout is not None or attempt.timer is not None
         begun = functools.partial(self._code_begins, attempt) if has_limits else None
+        if spec.isolation == "process":
+            return self._clock.outside(self._isolated(attempt, begun))
+        context = copy_context()
         attempt.call = self._threads.submit(lambda: context.run(spec.function, *args, **kwargs), begun)
         return self._clock.outside(attempt.call.future)
+
+    async def _isolated(self, attempt: Attempt, begun: Callable[[], None] | None) -> Any:
+        operation = attempt.operation
+        attempt.call = self._processes.ask(operation.spec, operation.data, attempt.context, begun)
+        return value_of(operation.spec, await outcome_of(attempt.call), operation.location)
 
     def _failure(self, attempt: Attempt, error: BaseException, is_final: bool) -> Body:
         operation = attempt.operation

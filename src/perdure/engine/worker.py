@@ -163,8 +163,8 @@ class Worker:
         self.coordinator = Coordinator(settings.residents_max, self._schedule_pump)
         self._builder = TurnBuilder(worker_id, settings, self.draw_seed)
         self._steps = StepRunner(
-            clock, settings.steps_max, settings.step_threads, rng, self.coordinator.mark_ready, self._pump_if_wanted,
-            self._park_if_here,
+            clock, settings.steps_max, settings.step_threads, settings.step_processes, rng,
+            self.coordinator.mark_ready, self._pump_if_wanted, self._park_if_here,
         )  # fmt: skip
         self._deadlines = Deadlines(clock, settings.timer_resolution, self._deadline_reached)
         self._linter = Linter(registry, active=settings.lint == "warn")
@@ -920,7 +920,7 @@ class Worker:
         for one in itertools.chain.from_iterable(self._creating):
             one.resident.run.close()
         self._deadlines.close()
-        self._steps.accepting = False
+        self._steps.abandon()
         for resident in self.coordinator:
             self._drop(resident)
         for task in self._tasks:
