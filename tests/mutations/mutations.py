@@ -102,7 +102,9 @@ _LOOP, _COLLECTOR = "kernel.loop", "kernel.collector"
 _RESIDENT, _RUN, _PENDING = "engine.resident", "kernel.run", "kernel.pending"
 _SENT_AGAIN = "self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns)"
 
+_PROBATION = "engine.probation"
 _LITTER, _ODD = Setting(frozenset({"litter"})), Setting(frozenset({"odd"}))
+_HOSTS, _PLAGUE = Setting(frozenset({"hosts"})), Setting(frozenset({"plague"}))
 
 MUTATIONS = [
     # -- the right to commit ---------------------------------------------------------------------------------------
@@ -288,7 +290,44 @@ MUTATIONS = [
         f"{_TURNS}:TurnBuilder._close_turn", "frontier = pending.frontier(run.last_seq)",
         "frontier = pending.frontier(resident.next_seq + len(entries))",
     ),
+    Mutation(
+        "recovery-is-serial", "runs whose worker died once are taken one at a time",
+        f"{_PROBATION}:Probation.__init__", "1 if recoveries_max > 2 else 0", "0",
+        setting=_PLAGUE,
+    ),
+    Mutation(
+        "waiting-runs-are-blamed", "a run that only waits is parked after ten deaths of its workers",
+        f"{_WORKER}:Worker._rests", "self._acquittals.append(Acquittal(resident.key, resident.epoch, 0))", "return",
+        setting=_PLAGUE,
+    ),
+    Mutation(
+        "poison-is-not-parked", "a run that kills its workers goes on doing so",
+        f"{_WORKER}:Worker.admit", "row.recoveries > self._settings.recoveries_max", "False",
+        setting=_PLAGUE,
+    ),
+    Mutation(
+        "poison-is-parked-late", "a run may kill one worker more than the settings say",
+        f"{_WORKER}:Worker.admit", "row.recoveries > self._settings.recoveries_max",
+        "row.recoveries > self._settings.recoveries_max + 1",
+        setting=_PLAGUE,
+    ),
+    Mutation(
+        "suspects-are-blamed-together", "runs that were in memory with one that kills are parked with it",
+        f"{_PROBATION}:group_size", "if deaths_left < _LEFT_MIN:", "if False:",
+        first=88, setting=_PLAGUE,
+    ),
     # -- hosts and collections ---------------------------------------------------------------------------------------
+    Mutation(
+        "a-host-fails-steps", "a step fails because its host cancels all tasks",
+        f"{_STEPS}:StepRunner._raised", "elif was_told and not self._is_of_the_step(attempt, error):", "elif False:",
+        setting=_HOSTS,
+    ),
+    Mutation(
+        "a-host-stops-the-engine", "an engine whose tasks were cancelled does nothing more, although its loop goes on",
+        "engine.engine:Engine._start_sweep",
+        "task.get_loop().call_later(limits.CANCELLED_BY_OTHERS_SECONDS, again)", "pass",
+        setting=_HOSTS,
+    ),
     Mutation(
         "collections-are-the-runs", "what a collection finalises in the middle of a turn asks the run, not the host",
         f"{_COLLECTOR}:_Paused.__init__", "loop.owner = None", "return",

@@ -54,10 +54,7 @@ class Callers:
             if rng.random() < 0.5:
                 await asyncio.sleep(rng.uniform(0, 1.0))
             starter = rng.choice([node, node, *self._world.workers])
-            trees = self._world.programs[root]
-            self._world.loop.create_task(
-                self.insist(starter, lambda engine, r=root, t=trees: engine.start(programs.sim_program(t, []), id=r))
-            )
+            self._world.loop.create_task(self.start(starter, root, self._world.programs[root]))
         busy = rng.choice([2.0, 0.3])
         for _ in range(rng.randint(0, 10)):
             await asyncio.sleep(rng.uniform(0, busy))
@@ -77,6 +74,9 @@ class Callers:
                     self._world.loop.create_task(self.cancel(node, root))
                 case _:
                     self._world.loop.create_task(self.result(node, root))
+
+    async def start(self, node: Node, run_id: str, trees: list[programs.Node]) -> None:
+        await self.insist(node, lambda engine: engine.start(programs.sim_program(trees, []), id=run_id))
 
     async def send(self, node: Node, run_id: str) -> None:
         number = self._number()

@@ -15,12 +15,14 @@ store must behave like; it knows nothing of how the engine works.
     I10 a child exists for every record that says so, and its parent hears once
     I11 no attempt fails because a host cancels its tasks: no step here cancels anything itself
     I12 no run records a step that another run's code asked for
+    I13 a claim that has room leaves no run behind that has lost one worker since it last moved
+    I14 a run that kills its workers is parked in time, and nobody else (`sim.plague`)
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from perdure.engine.resident import Resident
@@ -28,7 +30,7 @@ from perdure.engine.steps import Attempt
 from perdure.kernel import journal
 from perdure.kernel.journal import Row, from_row
 from perdure.kernel.operation import StepOperation
-from perdure.store.base import Committed, ItemKind, Status, Turn
+from perdure.store.base import Committed, ItemKind, RunRow, Status, Turn
 from perdure.store.memory import MemoryStore
 
 #: Kinds of records of which there is at most one for each location.
@@ -41,6 +43,9 @@ _ONCE = {
 #: Numbers of events from here on are sent or published by workflow code.
 SENT_BY_RUNS = 10_000
 
+
+#: Deaths of its worker that say nothing about a run.
+_TRUSTED = 1
 
 #: No program here needs as many records in a generation.
 JOURNAL_MAX = 500
@@ -97,6 +102,14 @@ class Ledger:
                     owner == worker,
                     f"I3: a turn of run {turn.key} was accepted from {worker[:4]}, epoch {turn.epoch} is of {owner}",
                 )
+
+    def claimed(self, at: int, limit: int, claimed: Sequence[RunRow], unknown: Collection[tuple[str, str]]) -> None:
+        """What could be under way again must be, however many there are."""
+        if sum(row.recoveries <= _TRUSTED + 1 for row in claimed) >= limit:
+            return  # there was no room for more
+        for run in self._memory._unowned.values():
+            left = run.ready_at <= at and run.recoveries <= _TRUSTED and (run.workflow, run.version) not in unknown
+            self.require(not left, f"I13: run {run.id} was left behind although there was room")
 
     def look(self) -> None:
         """Compare everything with what it was."""
@@ -164,7 +177,8 @@ class Ledger:
                     f"I7: run {run.id} recorded attempt {body.attempt} of {row.location}, which never began",
                 )
                 require(
-                    isinstance(body, journal.StepDone) or not body.error.type.endswith("CancelledError"),
+                    isinstance(body, journal.StepDone)
+                    or "CancelledError" not in f"{body.error.type} {body.error.message}",
                     f"I11: run {run.id} recorded a cancellation as the failure of {row.location}",
                 )
                 if _name(row.location) == "release":

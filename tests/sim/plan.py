@@ -17,8 +17,8 @@ TIMED_FAULTS = ("crash", "pause", "expire", "leave", "deaf", "full")
 
 #: What else may go wrong, in worlds that are asked for it: see `Setting`. They are drawn from a chance of their own, so
 #: that the plan of a seed is the same with and without them.
-#: Of hosts, by time: every task is cancelled, and the loop ends a little later, without `close` or after it.
-HOST_FAULTS = ("cancel-all", "cancel-close")
+#: Of hosts, by time: every task is cancelled, and the loop ends a little later, without `close`, after it, or not at all.
+HOST_FAULTS = ("cancel-all", "cancel-close", "cancel-on")
 #: Of commits, by their number: one raises what is no error of a store, with nothing done, with all done, or because of
 #: one of its runs, of which no turn can be stored from then on.
 ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
@@ -27,9 +27,17 @@ ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
 ZOMBIE_FAULTS = ("zombie", "late")
 #: By the number of a moment in the code of a workflow or a step: the garbage collector runs.
 LITTER_FAULTS = ("collect",)
-MORE_FAULTS = {"hosts": HOST_FAULTS, "odd": ODD_FAULTS, "zombies": ZOMBIE_FAULTS, "litter": LITTER_FAULTS}
+#: After all the others: workers die again and again, of somebody or of a run. Of one that dies, how long it lives.
+PLAGUE_FAULTS = ("kills", "poison")
+MORE_FAULTS = {
+    "hosts": HOST_FAULTS,
+    "odd": ODD_FAULTS,
+    "zombies": ZOMBIE_FAULTS,
+    "litter": LITTER_FAULTS,
+    "plague": PLAGUE_FAULTS,
+}
 #: Those whose `at` is a number and not a moment.
-NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS, *ZOMBIE_FAULTS, *LITTER_FAULTS})
+NUMBERED = frozenset({*CALL_FAULTS, *ODD_FAULTS, *ZOMBIE_FAULTS, *LITTER_FAULTS, *PLAGUE_FAULTS})
 
 
 class Setting(NamedTuple):
@@ -105,10 +113,14 @@ def draw_more(seed: int, workers: int, chaos_seconds: float, more: Collection[st
     for kind in (kind for name, kinds in MORE_FAULTS.items() if name in more for kind in kinds):
         rng = random.Random(f"more {kind} {seed}")
         match kind:
-            case "cancel-all" | "cancel-close":
+            case "cancel-all" | "cancel-close" | "cancel-on":
                 for _ in range(rng.randint(0, 2)):
                     at = round(rng.uniform(0, chaos_seconds) ** rng.choice([1.0, 0.5]) * rng.choice([1.0, 0.1]), 6)
                     faults.append(Fault(kind, at, rng.randrange(workers), rng.choice([0.0, 0.001, 0.05, 0.5])))
+            case "kills":
+                faults += [Fault(kind, 1, 0, rng.choice([1.0, 2.0, 7.0]))] if rng.random() < 0.6 else []
+            case "poison":
+                faults += [Fault(kind, 1, 0, rng.choice([0.0, 0.3, 2.0]))] if rng.random() < 0.6 else []
             case "collect":
                 rate = rng.choice([0.05, 0.3, 1.0])
                 faults += [Fault(kind, n) for n in range(1, 300) if rng.random() < rate]

@@ -86,6 +86,9 @@ class NodeStore:
         if name not in READS:
             if name == "renew":
                 world.renewed(node)
+            elif name == "claim":
+                _, at, limit, _, unknown, _ = args
+                world.ledger.claimed(at, limit, result, unknown)
             elif name == "commit":
                 world.ledger.committed(node.worker_id, args[0], result)
             world.ledger.look()

@@ -7,24 +7,22 @@ from collections import Counter
 import pytest
 
 from sim.late import CONDITIONS, SHAPES
-from sim.plan import MORE_FAULTS, USUAL, Setting
+from sim.plan import MORE_FAULTS, Setting
 from sim.seeds import explain
-from sim.world import simulate
+from sim.world import World, simulate
 
-#: Kinds of faults under which everything holds.
-HOLDS = ("hosts", "odd", "zombies", "litter")
-ON_SQLITE = Setting(frozenset(HOLDS), "sqlite")
-
-SEEDS = 100
-SEEDS_ON_SQLITE = 60
+#: How many worlds of each kind: those in which workers die again and again are long.
+SEEDS = {"hosts": 60, "odd": 60, "zombies": 60, "litter": 60, "plague": 25}
+ON_SQLITE = Setting(frozenset(MORE_FAULTS), "sqlite")
+SEEDS_ON_SQLITE = 25
 
 
-@pytest.mark.parametrize("kind", HOLDS)
+@pytest.mark.parametrize("kind", MORE_FAULTS)
 def test_no_world_with_more_faults_violates_anything_that_must_hold(kind: str) -> None:
     """Hosts that cancel everything; commits that raise what is no error of a store; workers that commit after they were
-    taken for dead; collections in the middle of a turn."""
+    taken for dead; collections in the middle of a turn; workers that die more often than a run may be recovered."""
     happened: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in range(SEEDS[kind]):
         report = simulate(seed, None, Setting(frozenset({kind})))
         assert not report.problem, explain(report)
         happened += report.happened
@@ -45,12 +43,15 @@ def test_no_world_on_sqlite_differs_from_the_memory_store() -> None:
 
 
 def test_the_same_seed_gives_the_same_trace_in_every_setting() -> None:
-    for setting in (*(Setting(frozenset({kind})) for kind in HOLDS), ON_SQLITE):
-        first = [simulate(seed, None, setting).digest for seed in range(8)]
-        assert [simulate(seed, None, setting).digest for seed in reversed(range(8))] == first[::-1]
+    for setting in (*(Setting(frozenset({kind})) for kind in MORE_FAULTS), ON_SQLITE):
+        first = [simulate(seed, None, setting).digest for seed in range(5)]
+        assert [simulate(seed, None, setting).digest for seed in reversed(range(5))] == first[::-1]
 
 
 def test_more_faults_leave_the_plan_of_a_seed_as_it_is() -> None:
     for seed in range(20):
-        usual = simulate(seed, None, USUAL).plan
-        assert simulate(seed, None, Setting(frozenset(MORE_FAULTS))).plan[: len(usual)] == usual
+        usual, more = World(seed, None), World(seed, None, Setting(frozenset(MORE_FAULTS)))
+        usual.loop.close()
+        more.loop.close()
+        assert more.plan[: len(usual.plan)] == usual.plan
+        assert {root: more.programs[root] for root in usual.programs} == usual.programs

@@ -22,6 +22,7 @@ from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from kernel import programs as wild
+from perdure import limits
 from perdure.authoring.step import step_context
 from perdure.engine import settings as engine_settings
 from perdure.engine.engine import Engine
@@ -40,6 +41,7 @@ from sim.litter import collected_on_request, leave_coroutine, leave_generator
 from sim.loop import LIFE, SimLoop, Stuck, call_in
 from sim.nodes import EPOCH, Clock, Node
 from sim.odd import OddCommits
+from sim.plague import Plague
 from sim.plan import CALL_FAULTS, NUMBERED, USUAL, Fault, Setting
 from sim.sqlite import Difference, Pair, new_file
 from sim.store import NodeStore
@@ -98,6 +100,7 @@ class World:
         self._calls = 0
         self.odd = OddCommits(self.plan)
         self.late = LateTurns(seed, self.plan, self.memory)
+        self.plague = Plague(self, self.plan)
         self._litters = "litter" in setting.more
         self._moments = 0
         self._collections = {int(fault.at) for fault in self.plan if fault.kind == "collect"}
@@ -185,6 +188,8 @@ class World:
         self.note(node, f"begins {attempt.resident.id} {attempt.operation.location} {attempt.number}")
         self.ledger.begins(attempt)
         self.happened["attempts"] += 1
+        if self.plague.attempt_begins(attempt.resident.id, attempt.operation.location, uid, node):
+            await self.loop.create_future()
         if self._litters:
             leave_coroutine()
             self._collect()
@@ -262,6 +267,12 @@ class World:
             self.memory.kill_worker(node.worker_id)
             node.worker_id = ""
 
+    def crash(self, node: Node, seconds: float, life: int = 0) -> None:
+        """Now, or not if it is another life already; and back after some seconds."""
+        if not life or node.life == life:
+            self._crash(node)
+            self.loop.call_later(seconds, self._start, node)
+
     def _forget(self, node: Node) -> None:
         """What was in memory is gone, without a word to anybody."""
         for engine in node.engines:
@@ -313,9 +324,11 @@ class World:
 
     def _cancel_host(self, node: Node, fault: Fault) -> None:
         """Somebody cancels every task of the process and ends its loop a little later: without closing the engine (the
-        end of `asyncio.run`), or after closing it (a framework that shuts down)."""
+        end of `asyncio.run`), after closing it (a framework that shuts down), or not at all."""
         count = self.loop.cancel_all(node.life)
         self.note(node, f"{fault.kind} {count}")
+        if fault.kind == "cancel-on" and node.engine is not None and not node.engine._closing:
+            return
         node.is_ending = True
         if fault.kind == "cancel-close" and node.context is not None:
             call_in(self.loop, node.context, fault.seconds, self._close_host, node, node.life)
@@ -336,8 +349,7 @@ class World:
         self.happened[fault.kind] += 1
         match fault.kind:
             case "crash":
-                self._crash(node)
-                self.loop.call_later(fault.seconds, self._start, node)
+                self.crash(node, fault.seconds)
             case "pause":
                 self._pause(node, fault.seconds, expires=False)
             case "expire":
@@ -345,7 +357,7 @@ class World:
             case "leave":
                 if not node.is_down and node.context is not None:
                     self.loop.create_task(self._leave(node, fault.seconds), context=node.context)
-            case "cancel-all" | "cancel-close":
+            case "cancel-all" | "cancel-close" | "cancel-on":
                 if not node.is_down and node.context is not None:
                     self._cancel_host(node, fault)
             case "deaf":
@@ -438,8 +450,13 @@ class World:
             self._start(node)
         self.loop.create_task(self._watched(self._converge()))
 
+    def own_call(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
+        """Call later, on behalf of the world, whoever asks for it."""
+        call_in(self.loop, self._own, seconds, function, *args)
+
     async def _converge(self) -> None:
         """Give everybody what they wait for until every run has ended."""
+        await self.plague.run()
         end = self.loop.time() + HEAL_SECONDS
         client = self.clients[0]
         wait, records = 0.5, 0
@@ -448,11 +465,7 @@ class World:
             # Look less and less often while nothing moves; a long program that moves is given its events at once.
             wait = min(wait * 1.3, 10.0) if records == self.ledger.records else 0.5
             records = self.ledger.records
-            dead = [
-                node.name
-                for node in self.workers
-                if node.engine and node.engine._sweeper and node.engine._sweeper.done() and not node.is_ending
-            ]
+            dead = [node.name for node in self.workers if self._lacks_sweep(node)]
             self.ledger.require(not dead or self._leaving(dead), f"the sweep of {dead} ended")
             runs = list(self.memory._runs.values())
             parked = [run for run in runs if run.status is Status.PARKED]
@@ -473,9 +486,16 @@ class World:
                     self.loop.create_task(self.callers.publish(client, single=kind == "Bell"))
         self._fail(f"not at rest after {HEAL_SECONDS:g} s without faults: {self._open_runs()}")
 
+    def _lacks_sweep(self, node: Node) -> bool:
+        sweep = node.engine._sweeper if node.engine is not None else None
+        if sweep is None or not sweep.done() or node.is_ending:
+            return False
+        # One that a host has cancelled begins again before long.
+        return not sweep.cancelled() or self.loop.time() > CHAOS_SECONDS + 2 * limits.CANCELLED_BY_OTHERS_SECONDS
+
     def _may_be_parked(self, run: Any) -> bool:
-        """Only if the store would not take its turns."""
-        return run.key in self.odd.culprits
+        """Only if the store would not take its turns, or if it killed its workers."""
+        return run.key in self.odd.culprits or self.plague.may_be_parked(run)
 
     def _leaving(self, names: list[str]) -> bool:
         return all(node.engine is not None and node.engine._closing for node in self.workers if node.name in names)
