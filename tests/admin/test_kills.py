@@ -53,7 +53,7 @@ def test_paused_while_its_worker_is_killed(tmp_path: Path, effects: Effects) -> 
                 first.expect("working")
                 await client.start(mends(str(effects.path)), id="run")
                 first.expect("in fragile")
-                first.signal(19)  # SIGSTOP: it cannot notice
+                first.stop_between_writes(Path(database))  # it cannot notice
                 assert await client.pause("run")
                 first.kill()
             with Process(WORK, database) as second:

@@ -47,7 +47,7 @@ def test_timers_that_came_due_while_the_process_was_stopped_fire_once(tmp_path: 
                     return all(view.wake_at is not None for view in await client.list())
 
                 await until(asleep)
-                worker.signal(signal.SIGSTOP)
+                worker.stop_between_writes(database)
                 due = max(view.wake_at for view in await client.list() if view.wake_at is not None)
                 async with Engine(database, sweep_interval=0.02) as other:
                     assert other._worker is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -54,6 +55,20 @@ class Process:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+
+    def stop_between_writes(self, database: Path) -> None:
+        """SIGSTOP while it holds no lock of this SQLite file: others can use the file as long as it is stopped."""
+        for _ in range(1000):
+            self.signal(signal.SIGSTOP)
+            connection = sqlite3.connect(database, timeout=0, isolation_level=None)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:  # stopped in the middle of a write
+                self.signal(signal.SIGCONT)
+            finally:
+                connection.close()
+        raise AssertionError("it writes without end")
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
