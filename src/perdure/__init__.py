@@ -60,6 +60,7 @@ from perdure.errors import StoreUnusable as StoreUnusable
 from perdure.errors import UnknownLocation as UnknownLocation
 from perdure.errors import UnknownWorkflow as UnknownWorkflow
 from perdure.errors import UnstorableType as UnstorableType
+from perdure.kernel.branches import branch as branch
 from perdure.kernel.codec import storable as storable
 from perdure.kernel.compose import Err as Err
 from perdure.kernel.compose import Ok as Ok

@@ -72,6 +72,7 @@ EXPORTED = [
     "Winner",
     "Workflow",
     "attempt",
+    "branch",
     "cancel",
     "continue_as",
     "current_step",

@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import anyio
+
 from kernel.kernel_kit import Drive
 from perdure import Invocation, sleep, step, workflow
 from perdure.kernel.commands import Complete
@@ -321,6 +323,25 @@ async def order_of_a_mixed_wait() -> None:
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         say([future.result() for future in done])
+
+
+@workflow
+async def order_of_cancelled_scopes() -> None:
+    """anyio keeps the scopes inside of a scope in a set, too."""
+
+    async def scoped(number: int) -> None:
+        with anyio.CancelScope():
+            await worker(number)
+
+    # Places in memory become free in an order of their own, so that the next scopes are not where the last one ends.
+    places: list[object] = [anyio.CancelScope() for _ in range(WIDTH * 3)]
+    for number in range(len(places)):
+        places[number * 7 % len(places)] = None
+    async with anyio.create_task_group() as group:
+        for number in range(WIDTH):
+            group.start_soon(scoped, number)
+        await piece(-1)
+        group.cancel_scope.cancel()
 
 
 class _Awaitable:

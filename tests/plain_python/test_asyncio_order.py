@@ -99,3 +99,14 @@ def test_other_loops_make_what_they_made() -> None:
         assert (type(done), done, pending) == (set, {task, own}, set())
 
     asyncio.run(main())
+
+
+def test_scopes_of_anyio_are_cancelled_in_the_order_in_which_they_were_entered() -> None:
+    """A set of scopes would go by their addresses."""
+    drive, lines = record("order_of_cancelled_scopes")
+    drive.close()
+    begun = [line.split()[1] for line in lines if line.startswith("begin ")]
+    cancelled = [line.split()[1] for line in lines if line.startswith("cancelled ")]
+    assert begun[0] == "0"
+    assert len(cancelled) > 6
+    assert cancelled == [number for number in begun if number in cancelled]

@@ -22,7 +22,6 @@ from perdure.kernel.codec import ValueCodec, codec_for, why_not_storable
 from perdure.kernel.compose import cancel_and_wait, is_name, single_operations
 from perdure.kernel.iterations import Break, run_loop
 from perdure.kernel.loop import RunTask
-from perdure.kernel.operation import Branch
 from perdure.kernel.run import Run
 from perdure.kernel.verbs import current_run
 from perdure.limits import LOOP_ITERATIONS_KEPT
@@ -169,8 +168,7 @@ async def traverse(
         for number, item in enumerate(items, 1):
             if len(running) >= limit:
                 await _collect(running, results)
-            branch = Branch(f"{path}~{number}", scope=parent.scope)
-            running[run.loop.spawn(_call(call, item), branch)] = number
+            running[run.loop.spawn(_call(call, item), parent.below(f"{path}~{number}"))] = number
         while running:
             await _collect(running, results)
     except BaseException as error:

@@ -24,7 +24,6 @@ from perdure.errors import (
 )
 from perdure.kernel.faults import attempts_of, summary
 from perdure.kernel.loop import RunTask, single_operation_codes
-from perdure.kernel.operation import Branch
 from perdure.kernel.run import Run
 from perdure.kernel.verbs import current_run
 
@@ -180,10 +179,7 @@ def _begin(run: Run, name: str, branches: Mapping[str, Awaitable[Any]], verb: st
         raise BadArgument(f"the names of a {verb} and its branches are text without spaces, '/', '#' and '~'.")
     parent = run.loop.branch()
     path = parent.locate(name)
-    return {
-        one: run.loop.spawn(_coroutine(value), Branch(f"{path}/{one}", scope=parent.scope))
-        for one, value in branches.items()
-    }
+    return {one: run.loop.spawn(_coroutine(value), parent.below(f"{path}/{one}")) for one, value in branches.items()}
 
 
 def is_name(name: object) -> bool:

@@ -296,7 +296,7 @@ async def _iterate(run: Run, loop: Loop, number: int, body: Callable[..., Awaita
     loop.records.setdefault(number, [])
     run.loop.iterations += 1
     try:
-        branch = Branch(iteration.path, scope=iteration)
+        branch = Branch(iteration.path, scope=iteration, names_no_tasks=run.loop.branch().names_no_tasks)
         return await run.loop.spawn(_body(run, iteration, body, arguments), branch)
     finally:
         run.loop.iterations -= 1

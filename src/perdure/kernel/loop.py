@@ -19,13 +19,14 @@ from _thread import get_ident
 from asyncio import events, tasks
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from itertools import islice
-from types import CodeType
-from typing import Any, NoReturn, Protocol, TypeVar
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from perdure import limits
 from perdure.errors import BadArgument, Forbidden, Spinning
+from perdure.kernel import cancel_scopes
 from perdure.kernel.faults import summary
 from perdure.kernel.forgotten import FailedTasks, is_unseen, report, reported
 from perdure.kernel.generators import Generator as AsyncGenerator
@@ -49,6 +50,8 @@ class LoopOwner(Protocol):
     def give_up(self, operation: Operation) -> None: ...
 
     def complain_of(self, text: str) -> None: ...
+
+    def can_rest(self) -> bool: ...
 
 
 class RunFuture(asyncio.Future[Any]):
@@ -106,6 +109,8 @@ def path_of(task: Any) -> str:
     return branch.path
 
 
+#: A turn looks for callbacks that call themselves again each time it has run so many, if only so many are left then.
+POLLS_LOOKED_FOR_AFTER, POLLS_MAX = 4096, 64
 #: What is left of a callback that was cancelled: a call that does nothing.
 _NOTHING = (tuple,)
 
@@ -133,6 +138,23 @@ class RunCallback(msgspec.Struct, eq=False):
 def run_handle(handle: RunCallback) -> None:
     """For the accelerated `_run_ready`: run a handle that code has changed."""
     handle.context.run(*handle.call)
+
+
+def _take_repeated(handle: RunCallback, ready: list[RunCallback], known: int) -> list[RunCallback]:
+    """Callbacks that `handle` has put behind the `known` ones and that do the same again."""
+    function, *args = handle.call
+    if type(function) not in (MethodType, FunctionType):
+        return []
+    repeated = [
+        one
+        for one in ready[known:]
+        if one.call[0] == function
+        and len(one.call) == len(args) + 1
+        and all(theirs is ours for theirs, ours in zip(one.call[1:], args, strict=True))
+    ]
+    if repeated:
+        ready[known:] = [one for one in ready[known:] if one not in repeated]
+    return repeated
 
 
 class RunTimer(asyncio.TimerHandle):
@@ -252,6 +274,9 @@ UNWATCHED = Post()
 class RunLoop(asyncio.AbstractEventLoop):
     """See the module docstring. `now` is the run's time in microseconds, moved only by records."""
 
+    #: Tells it from other loops where its class is not known.
+    is_of_run: Final = True
+
     __slots__ = (
         "_compact_at", "_numbers", "_ready", "_tasks", "failed_tasks", "generators", "iterations", "now", "overdue",
         "owner", "post", "root", "running", "stopped",
@@ -306,7 +331,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.running = True
         self.post.loop = self
         try:
-            for handle in islice(ready, limits.TURN_CALLBACKS_MAX):  # it grows meanwhile
+            for count, handle in enumerate(islice(ready, limits.TURN_CALLBACKS_MAX), 1):  # it grows meanwhile
                 try:
                     handle.context.run(*handle.call)
                 except (KeyboardInterrupt, SystemExit):
@@ -314,6 +339,9 @@ class RunLoop(asyncio.AbstractEventLoop):
                 except BaseException as error:
                     self.call_exception_handler({"exception": error})
                 if self.stopped:
+                    return
+                if count % POLLS_LOOKED_FOR_AFTER == 0 and len(ready) - count < POLLS_MAX:
+                    self._run_polling(ready, count)
                     return
             if len(ready) > limits.TURN_CALLBACKS_MAX:
                 self._complain_of_spinning()
@@ -323,6 +351,32 @@ class RunLoop(asyncio.AbstractEventLoop):
             self.post.loop = None
             if self.overdue is not None:
                 self.overdue()
+
+    def _run_polling(self, ready: list[RunCallback], count: int) -> None:
+        """The rest of a turn that has run many callbacks and has few to go: perhaps one that calls itself again until
+        something has changed, as a cancel scope of anyio does while a task in it goes on waiting. Nothing changes
+        without a record, so it waits for the next one (tests/plain_python/test_anyio.py)."""
+        polls: list[RunCallback] = []
+        while True:
+            while count < len(ready):
+                if count >= limits.TURN_CALLBACKS_MAX:
+                    self._complain_of_spinning()
+                handle, known = ready[count], len(ready)
+                count += 1
+                try:
+                    handle.context.run(*handle.call)
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"exception": error})
+                if self.stopped:
+                    return
+                polls += _take_repeated(handle, ready, known)
+            if not polls or self.owner is None or self.owner.can_rest():
+                self._ready = polls
+                return
+            ready += polls
+            polls.clear()
 
     def _complain_of_spinning(self) -> NoReturn:
         raise Spinning(
@@ -339,7 +393,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def close_generator(self, entry: OpenGenerator, generator: AsyncGenerator, parent: Branch) -> RunTask:
         """Run the `finally` of an async generator that was left in the middle, in a task of its own, as asyncio."""
         entry.is_closing = True
-        branch = Branch(parent.locate("aclose"), scope=parent.scope)
+        branch = parent.below(parent.locate("aclose"))
         task = self.spawn(generator.aclose(), branch, entry.context)
         self.watch(task)
         return task
@@ -375,7 +429,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if branch is None:
             parent = self.root if current_task(self) is task else self.branch()
             name = getattr(task.get_coro(), "__name__", None) or type(task).__name__
-            branch = task.perdure_branch = Branch(parent.locate(name), scope=parent.scope)
+            branch = task.perdure_branch = parent.below(parent.locate(_name_in(parent, name)))
             self._tasks.append(task)
             self.watch(task)
             if parent.scope is not None:
@@ -409,7 +463,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:  # fmt: skip
-        if math.isnan(when) or when > limits.NEVER / MICROSECONDS:
+        if math.isnan(when) or limits.NEVER / MICROSECONDS < when < math.inf:
             raise BadArgument(
                 "a timer needs a finite delay of at most a century. To wait without end, wait for an event."
             )
@@ -418,6 +472,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         timer = RunTimer(when, callback, args, self, context)
         timer.operation = None
         timer.queued = queued = RunCallback((callback, *args), context)
+        if when == math.inf:  # as on any loop: code that waits until it is cancelled, such as `anyio.sleep_forever`
+            return timer
         at = round(when * MICROSECONDS)
         if at <= self.now:
             self._ready.append(queued)
@@ -440,6 +496,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None, **_options: Any,
     ) -> asyncio.Task[T]:  # fmt: skip
         is_step = _is_of_step(coro)
+        if cancel_scopes.is_new():
+            cancel_scopes.put_in_order(current_task(self))
         if is_step:
             # The usual member of a gather, located as if there were no task, so that it does not matter who made that.
             parent = self.branch()
@@ -497,8 +555,10 @@ class RunLoop(asyncio.AbstractEventLoop):
         frame = getattr(coroutine, "cr_frame", None)
         if single and frame is not None:
             name = frame.f_locals.get("name", name)  # a verb that was given a name of its own
-        site = caller_site(2) if single else ""
-        return Branch(parent.locate(name), single=single, site=site, scope=parent.scope)
+        branch = parent.below(parent.locate(name if single else _name_in(parent, name)))
+        if single:
+            branch.single, branch.site = True, caller_site(2)
+        return branch
 
     def is_running(self) -> bool:
         return self.running
@@ -535,6 +595,11 @@ class RunLoop(asyncio.AbstractEventLoop):
 
 #: For callbacks of the loop's own.
 _NO_CONTEXT = contextvars.Context()
+
+
+def _name_in(parent: Branch, name: str) -> str:
+    """What a task of this name is called in the locations of its branch."""
+    return "task" if parent.names_no_tasks else name
 
 
 def _is_of_step(coroutine: Any) -> bool:

@@ -36,6 +36,12 @@ class Branch(msgspec.Struct, eq=False):
     #: The iteration of a durable loop that everything in this branch is part of.
     scope: Iteration | None = None
     counts: dict[str, int] | None = None  # made when it is needed, which it is not in the branch of a single operation
+    #: In library code (`kernel.branches`): tasks in it are called `task`, whatever the library calls them.
+    names_no_tasks: bool = False
+
+    def below(self, path: str) -> Branch:
+        """A branch inside of this one."""
+        return Branch(path, scope=self.scope, names_no_tasks=self.names_no_tasks)
 
     def locate(self, name: str) -> str:
         """The location of the next operation called `name` in this branch."""

@@ -72,6 +72,8 @@ from perdure.kernel.generators import OpenGenerator
 from perdure.kernel.iterations import Loops
 from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
 from perdure.kernel.loop import (
+    POLLS_LOOKED_FOR_AFTER,
+    POLLS_MAX,
     UNWATCHED,
     Post,
     RunCallback,
@@ -743,6 +745,10 @@ class Run(msgspec.Struct, eq=False):
     def complain_of(self, text: str) -> None:
         self.complain(f"run {self.id!r}: {text}")
 
+    def can_rest(self) -> bool:
+        """Whether something will come of waiting, or the code has come to its end."""
+        return bool(self.pending.operations) or self.outcome is not None or self._main is None or self._main.done()
+
     def withdraw(self, operation: Operation) -> None:
         """Nobody waits for this operation any more. It leaves no trace."""
         self.pending.remove(operation)
@@ -1160,5 +1166,6 @@ native.bind_kernel({
     "Raw": Raw, "WorkflowSpec": WorkflowSpec, "ValueCodec": ValueCodec, "Future": Future, "current_task": current_task,
     "init_task": asyncio.tasks.Task.__init__, "get_running_loop": asyncio._get_running_loop,
     "set_running_loop": asyncio._set_running_loop, "UNREAD": UNREAD, "encode_json": msgspec.json.Encoder().encode,
+    "POLLS_LOOKED_FOR_AFTER": POLLS_LOOKED_FOR_AFTER, "POLLS_MAX": POLLS_MAX,
     "run_handle": run_handle, "step_digest": _STEP, "limits": vars(limits),
 })  # fmt: skip

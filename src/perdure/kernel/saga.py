@@ -194,7 +194,7 @@ class Saga:
         self.is_undoing = error is not None
         if not self._done and not self._under_way:
             return
-        branch = Branch(f"{self._location}/undo", scope=self._branch.scope)
+        branch = self._branch.below(f"{self._location}/undo")
         task = run.loop.spawn(self._settle(), branch, _without_saga())
         if branch.scope is not None:
             branch.scope.sheltered.add(task)

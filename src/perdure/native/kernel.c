@@ -22,6 +22,7 @@ static PyObject *Record, *Started, *StepDone, *Row, *Raw, *Step, *StepSpec;
 static PyObject *Post, *Pending, *WorkflowSpec, *ValueCodec;
 static PyObject *new_future, *current_task, *get_running_loop, *set_running_loop, *unread, *limits, *run_handle;
 static PyObject *encode_json, *own_site, *search_site, *step_digest, *init_task;
+static PyObject *polls_looked_for_after, *polls_max;
 
 static Field loop_ready, loop_stopped, loop_running, loop_post, loop_now, loop_owner, loop_root, loop_overdue;
 static Field post_loop, callback_call, callback_context, task_branch, branch_path, branch_single, branch_counts;
@@ -55,6 +56,7 @@ static const Known KERNEL[] = {
     {"init_task", &init_task, ANY}, {"Future", &new_future, ANY}, {"current_task", &current_task, ANY},
     {"get_running_loop", &get_running_loop, ANY}, {"set_running_loop", &set_running_loop, ANY},
     {"UNREAD", &unread, ANY}, {"encode_json", &encode_json, ANY}, {"run_handle", &run_handle, ANY},
+    {"POLLS_LOOKED_FOR_AFTER", &polls_looked_for_after, NUMBER}, {"POLLS_MAX", &polls_max, NUMBER},
     {"limits", &limits, NAMES}, {"step_digest", &step_digest, NUMBER}, {NULL, NULL, ANY},
 };
 
@@ -175,6 +177,7 @@ report(PyObject *loop)
 static int
 run_all(PyObject *loop, PyObject *ready, long long most)
 {
+    Py_ssize_t look = PyLong_AsSsize_t(polls_looked_for_after), look_at = look, few = PyLong_AsSsize_t(polls_max);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ready); i++) { /* it grows meanwhile, or is cleared */
         if (i >= most) {
             return 1;
@@ -185,6 +188,14 @@ run_all(PyObject *loop, PyObject *ready, long long most)
         int stopped = failed ? -1 : is_true(loop, loop_stopped, name_stopped);
         if (stopped) {
             return stopped < 0 ? -1 : 0;
+        }
+        if (i + 1 == look_at) {
+            look_at += look;
+            if (PyList_GET_SIZE(ready) - i - 1 < few) {
+                PyObject *done = PyObject_CallMethod(loop, "_run_polling", "On", ready, i + 1);
+                Py_XDECREF(done);
+                return done == NULL ? -1 : 0;
+            }
         }
     }
     return 0;
