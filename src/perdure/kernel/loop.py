@@ -331,7 +331,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.running = True
         self.post.loop = self
         try:
-            for count, handle in enumerate(islice(ready, limits.TURN_CALLBACKS_MAX), 1):  # it grows meanwhile
+            for handle in islice(ready, POLLS_LOOKED_FOR_AFTER):  # it grows meanwhile
                 try:
                     handle.context.run(*handle.call)
                 except (KeyboardInterrupt, SystemExit):
@@ -340,17 +340,37 @@ class RunLoop(asyncio.AbstractEventLoop):
                     self.call_exception_handler({"exception": error})
                 if self.stopped:
                     return
-                if count % POLLS_LOOKED_FOR_AFTER == 0 and len(ready) - count < POLLS_MAX:
-                    self._run_polling(ready, count)
-                    return
-            if len(ready) > limits.TURN_CALLBACKS_MAX:
-                self._complain_of_spinning()
+            if len(ready) > POLLS_LOOKED_FOR_AFTER or len(ready) > limits.TURN_CALLBACKS_MAX:
+                self._run_on(ready)
         finally:
             ready.clear()
             self.running = False
             self.post.loop = None
             if self.overdue is not None:
                 self.overdue()
+
+    def _run_on(self, ready: list[RunCallback]) -> None:
+        """The rest of a long turn."""
+        count, most = POLLS_LOOKED_FOR_AFTER, limits.TURN_CALLBACKS_MAX
+        while count < len(ready) or len(ready) > most:
+            if count >= most:
+                self._complain_of_spinning()
+            if len(ready) - count < POLLS_MAX:
+                self._run_polling(ready, count)
+                return
+            before, count = count, min(count + POLLS_LOOKED_FOR_AFTER, most)
+            for handle in islice(ready, before, count):
+                self._run_one(handle)
+                if self.stopped:
+                    return
+
+    def _run_one(self, handle: RunCallback) -> None:
+        try:
+            handle.context.run(*handle.call)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"exception": error})
 
     def _run_polling(self, ready: list[RunCallback], count: int) -> None:
         """The rest of a turn that has run many callbacks and has few to go: perhaps one that calls itself again until
@@ -363,12 +383,7 @@ class RunLoop(asyncio.AbstractEventLoop):
                     self._complain_of_spinning()
                 handle, known = ready[count], len(ready)
                 count += 1
-                try:
-                    handle.context.run(*handle.call)
-                except (KeyboardInterrupt, SystemExit):
-                    raise
-                except BaseException as error:
-                    self.call_exception_handler({"exception": error})
+                self._run_one(handle)
                 if self.stopped:
                     return
                 polls += _take_repeated(handle, ready, known)
