@@ -24,6 +24,7 @@ from perdure.engine.clock import Clock, Timekeeper, timekeeper
 from perdure.engine.events import EventClient
 from perdure.engine.guarding import install_guard
 from perdure.engine.lifecycle import Lifecycle
+from perdure.engine.loading import refuse_while_loading
 from perdure.engine.outages import Outages
 from perdure.engine.recovery import Recovery
 from perdure.engine.settings import Settings, load_settings
@@ -139,6 +140,7 @@ class Engine:
             raise EngineNotOpen("this engine was closed. Make a new one: Engine(...).")
         if self._client is not None:
             raise EngineNotOpen("this engine is already open; open() it once.")
+        refuse_while_loading()
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         install_guard()

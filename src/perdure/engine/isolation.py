@@ -24,6 +24,8 @@ from msgspec import Raw
 
 from perdure.authoring.options import StepOptions
 from perdure.authoring.step import Step, StepContext, step_context
+from perdure.engine.loading import loading
+from perdure.errors import BadDefinition
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.faults import encode_error
 from perdure.kernel.journal import ABSENT, Fault
@@ -141,10 +143,11 @@ class _Process:
     def _answer(self, job: Job) -> Answer:
         try:
             sys.path[:] = job.path
-            spec = self._find(job)
+            with loading(job.main_file or f"module {job.module}", f"for step {job.location!r}"):
+                spec = self._find(job)
             args, kwargs = spec.arguments.decode(job.arguments)
         except BaseException as error:
-            return Answer(error=encode_error(error))
+            return Answer(error=encode_error(error), is_final=isinstance(error, BadDefinition))
         step_context.set(StepContext(job.run_id, job.location, spec.name, job.attempt, job.origin))
         self._send(b"")
         try:

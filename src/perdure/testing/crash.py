@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.authoring.workflow import Invocation
 from perdure.engine.engine import RunHandle
+from perdure.engine.loading import refuse_while_loading
 from perdure.engine.steps import Attempt
 from perdure.errors import NeverWaits, NotCrashProof, NothingLeft, PerdureError, RunFinished
 from perdure.store.memory import MemoryStore
@@ -70,6 +71,7 @@ def crash_everywhere(
 
     Returns what it saw: `report.result`, `report.points`, `report.lives`. May be called from async tests too.
     """
+    refuse_while_loading()
     rehearsal = _Rehearsal(invocation, setup, send, drive, Tally(effects), id, settings)
     findings, points, calm = apart(lambda: rehearsal.all_lives(points_max))
     for text in differences_elsewhere(invocation.spec, rehearsal.stored, hash_seeds) if not findings else ():

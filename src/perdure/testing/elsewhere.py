@@ -18,11 +18,15 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.registry import registry
+from perdure.engine.loading import loading
+from perdure.errors import BadDefinition
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.store.memory import MemoryStore
 from perdure.testing.histories import History, histories_of, replay_problem
 
 _PATIENCE_SECONDS = 60.0
+#: The exit status of a process whose module starts something at its top level.
+_REFUSED = 3
 
 
 class Job(msgspec.Struct):
@@ -42,6 +46,7 @@ def differences_elsewhere(spec: WorkflowSpec, memory: MemoryStore, hash_seeds: S
     job = msgspec.json.encode(Job(spec.function.__module__, file, [p or os.getcwd() for p in sys.path], histories))
     children = [(seed, _child(seed)) for seed in hash_seeds]
     found: list[str] = []
+    refusal = ""
     for seed, child in children:
         try:
             output, _ = child.communicate(job, timeout=_PATIENCE_SECONDS)
@@ -49,9 +54,13 @@ def differences_elsewhere(spec: WorkflowSpec, memory: MemoryStore, hash_seeds: S
             child.kill()
             child.communicate()
             continue
-        if child.returncode == 0:
+        if child.returncode == _REFUSED:
+            refusal = output.rpartition(b"\n")[2].decode()
+        elif child.returncode == 0:
             answer: dict[str, str] = msgspec.json.decode(output.rpartition(b"\n")[2])
             found += [f"with PYTHONHASHSEED={seed}, in another process: {text}" for text in answer.values()]
+    if refusal:  # the module's own code at its top level: this one would run there, and start processes without end
+        raise BadDefinition(refusal)
     return found
 
 
@@ -86,7 +95,13 @@ def _import(module: str, file: str) -> Any:
 def main() -> None:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     sys.path[:] = job.path
-    _import(job.module, job.file)
+    try:
+        with loading(job.file, "to replay journals"):
+            _import(job.module, job.file)
+    except BadDefinition as error:
+        sys.stdout.buffer.write(b"\n" + error.message.encode())
+        sys.stdout.flush()
+        sys.exit(_REFUSED)
     known = [one for one in job.histories if registry.workflow(one.workflow, one.version) is not None]
     problems = {one.id: problem for one in known if (problem := replay_problem(one)) is not None}
     sys.stdout.buffer.write(b"\n" + msgspec.json.encode(problems))
