@@ -12,6 +12,9 @@ from perdure.kernel.retry import RetryPolicy, backoff_seconds, is_retryable, nex
 SECOND = 1_000_000
 
 
+async def _nothing() -> None: ...
+
+
 def calm(**options: object) -> RetryPolicy:
     return RetryPolicy(**{"jitter": 0.0, **options})  # type: ignore[arg-type]
 
@@ -28,6 +31,24 @@ def test_delay_never_passes_max_delay() -> None:
     assert [backoff_seconds(policy, attempt, 0.0) for attempt in (1, 2, 3, 50)] == [1.0, 10.0, 30.0, 30.0]
 
 
+def test_initial_delay_above_the_usual_cap_is_kept() -> None:
+    """CONFORMANCE S1: "1 hour" means an hour, and grows only up to a `max_delay` that somebody wrote."""
+    policy = step(initial_delay="1 hour", jitter=0)(_nothing).spec.policy
+    assert [backoff_seconds(policy, attempt, 0.0) for attempt in (1, 2, 9)] == [3600.0, 3600.0, 3600.0]
+    growing = step(initial_delay="1 hour", max_delay="3 hours", jitter=0)(_nothing).spec.policy
+    assert [backoff_seconds(growing, attempt, 0.0) for attempt in (1, 2, 3)] == [3600.0, 7200.0, 10800.0]
+    shorter = step(max_delay="50 ms", jitter=0)(_nothing).spec.policy
+    assert backoff_seconds(shorter, 1, 0.0) == 0.05
+
+
+def test_option_that_contradicts_an_earlier_one_is_refused() -> None:
+    """CONFORMANCE S1: the message names both."""
+    quick = step(max_delay="10 s")(_nothing)
+    with pytest.raises(BadDefinition, match="initial_delay of 3600 s is longer than the max_delay of 10 s"):
+        quick.options(initial_delay="1 hour")
+    assert quick.options(initial_delay="1 hour", max_delay="2 hours").spec.policy.delay_cap == 7200.0
+
+
 @pytest.mark.parametrize("attempt", [1_100, 10_000, 10**9])
 def test_delay_of_an_attempt_beyond_floating_point_is_the_cap(attempt: int) -> None:
     """CONFORMANCE S1, FAULTS D34: `2 ** 10000` overflows; the delay is capped, not an error."""
@@ -38,7 +59,7 @@ def test_zero_initial_delay_stays_zero_however_far_the_factor_grows() -> None:
     """CONFORMANCE S1: 0 times infinity must not become NaN."""
     delay = backoff_seconds(calm(initial_delay=0.0), 10_000, 0.0)
     assert not math.isnan(delay)
-    assert delay in (0.0, calm().max_delay)
+    assert delay in (0.0, calm().delay_cap)
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 1.0])
@@ -99,6 +120,8 @@ def test_which_errors_are_retried() -> None:
         {"initial_delay": math.inf},
         {"max_delay": -0.1},
         {"max_delay": "soon"},
+        {"initial_delay": "1 hour", "max_delay": "1 minute"},
+        {"queue_timeout": 0},
         {"factor": 0.5},
         {"factor": math.nan},
         {"factor": math.inf},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import sys
 
 import pytest
 
@@ -48,6 +50,33 @@ async def with_hooks(failures: int) -> str:
 @workflow
 async def with_broken_hook() -> str:
     return await observed_badly()
+
+
+async def listen_later(failed: FailedAttempt) -> None:
+    await asyncio.sleep(0)
+    listen(failed)
+
+
+async def breaks_later(failed: FailedAttempt) -> None:
+    await asyncio.sleep(0)
+    raise RuntimeError("the hook is broken")
+
+
+async def listen_slowly(failed: FailedAttempt) -> None:
+    await asyncio.sleep(0.05)
+    listen(failed)
+
+
+def exits(failed: FailedAttempt) -> None:
+    sys.exit("the hook has had enough")
+
+
+HOOKS = {"later": listen_later, "breaks": breaks_later, "slowly": listen_slowly, "exits": exits}
+
+
+@workflow
+async def with_hook(kind: str, failures: int) -> str:
+    return await observed.options(on_retry=HOOKS[kind])(failures)
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +142,42 @@ def test_hook_that_raises_is_logged_and_changes_nothing(lives: Lives, caplog: py
     with caplog.at_level(logging.ERROR, logger="perdure.steps"):
         assert run_async(main()) == "done"
     assert [record.levelname for record in caplog.records if "on_retry" in record.getMessage()] == ["ERROR"]
+
+
+def test_async_hook_is_run(lives: Lives) -> None:
+    """CONFORMANCE S8: once for each failed attempt, as one that is not async."""
+
+    async def main() -> str:
+        async with lives.engine() as engine:
+            return await (await engine.start(with_hook("later", 2))).result()
+
+    assert run_async(main()) == "done"
+    assert heard == [(1, "attempt 1", False), (2, "attempt 2", False)]
+
+
+def test_async_hook_that_is_under_way_at_the_end_is_waited_for(lives: Lives) -> None:
+    """The step does not wait for it, `close` does, within its grace."""
+
+    async def main() -> list[tuple[int, str, bool]]:
+        async with lives.engine() as engine:
+            await (await engine.start(with_hook("slowly", 1))).result()
+            return list(heard)
+
+    assert run_async(main()) == []
+    assert heard == [(1, "attempt 1", False)]
+
+
+@pytest.mark.parametrize("kind", ["breaks", "exits"])
+def test_hook_that_ends_oddly_is_logged_too(lives: Lives, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    """CONFORMANCE S8: an error of an async one, and an exit; the worker and its other runs go on."""
+
+    async def main() -> tuple[str, str]:
+        async with lives.engine() as engine:
+            odd = await engine.start(with_hook(kind, 1))
+            other = await engine.start(with_hooks(0))
+            return await odd.result(timeout=10), await other.result(timeout=10)
+
+    with caplog.at_level(logging.ERROR, logger="perdure.steps"):
+        assert run_async(main()) == ("done", "done")
+    messages = [record.getMessage() for record in caplog.records if "on_retry" in record.getMessage()]
+    assert messages == ["the on_retry hook of step 'observed' raised"]

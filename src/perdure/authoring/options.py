@@ -41,7 +41,7 @@ class CallOptions(TypedDict, total=False):
     retry_on: type[BaseException] | RetryOn | None
     concurrency: int | None
     isolation: Isolation | None
-    on_retry: Callable[[FailedAttempt], None] | None
+    on_retry: Callable[[FailedAttempt], object] | None
 
 
 class Options(CallOptions, total=False):
@@ -57,7 +57,7 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy: RetryPolicy = RetryPolicy()
     concurrency: int | None = None
     isolation: Isolation = "none"
-    on_retry: Callable[[FailedAttempt], None] | None = None
+    on_retry: Callable[[FailedAttempt], object] | None = None
     undo: Callable[[Any], Awaitable[object]] | None = None
 
 
@@ -129,7 +129,7 @@ def _isolation(value: Any) -> Any:
 
 def _hook(value: Any) -> Any:
     if not callable(value):
-        raise BadDefinition(f"on_retry is a function that takes a FailedAttempt, not {value!r}.")
+        raise BadDefinition(f"on_retry is a function, async or not, that takes a FailedAttempt, not {value!r}.")
     return value
 
 

@@ -191,11 +191,12 @@ def step(function: Any = None, /, **options: Unpack[Options]) -> Any:
 
     - `max_attempts` (3) includes the first; None: until it works.
     - `initial_delay` (0.1 s), `factor` (2), `max_delay` (30 s), `jitter` (0.1): the wait between attempts.
-    - `timeout`: for each attempt; async code is really cancelled. `total_timeout`: over all of them, waits included.
+    - `timeout`: for each attempt, from the start of its code; async code is really cancelled. `queue_timeout`: for the
+      wait before that, for a thread, a process or a place. `total_timeout`: over all of them, waits included.
     - `retry_on`: exception types, or a function of the exception. `NonRetryable` and `RetryAfter` decide case by case.
     - `concurrency`: attempts of this step running at once in one worker.
-    - `isolation="process"`: each attempt in a process of its own, killed on timeout or cancel.
-    - `on_retry`: called once for each failed attempt, after it is recorded.
+    - `isolation="process"`: each attempt in another process, which it has to itself; killed on timeout or cancel.
+    - `on_retry`: called once for each failed attempt, after it is recorded; may be async.
     - `undo`: a step or another async function of the output, which undoes this one when the saga around it fails.
 
     >>> @step(max_attempts=5, timeout="10 s")

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import itertools
 import logging
 import random
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
@@ -780,9 +781,11 @@ def _recorded_arguments(operation: StepOperation) -> tuple[Raw, int]:
     return kept, operation.arguments_digest()
 
 
-def call_retry_hooks(resident: Resident) -> None:
-    """Tell `on_retry` hooks about attempts whose failure is now recorded. A hook that raises is only logged."""
+def call_retry_hooks(resident: Resident) -> list[Coroutine[Any, Any, None]]:
+    """Tell `on_retry` hooks about attempts whose failure is now recorded. A hook that raises is only logged. Returns
+    what is left to be run of those that are async."""
     hooks, resident.hooks = resident.hooks, ()
+    left: list[Coroutine[Any, Any, None]] = []
     for outcome in hooks:
         operation, body = outcome.operation, outcome.body
         if not isinstance(body, (journal.StepRetry, journal.StepFailed)) or operation.spec.on_retry is None:
@@ -790,9 +793,28 @@ def call_retry_hooks(resident: Resident) -> None:
         next_at = body.next_at if isinstance(body, journal.StepRetry) else None
         failed = FailedAttempt(resident.id, operation.location, body.attempt, decode_error(body.error), next_at)
         try:
-            operation.spec.on_retry(failed)
-        except Exception:
-            logger.exception("the on_retry hook of step %r raised", operation.location)
+            answer: object = operation.spec.on_retry(failed)
+        except BaseException as error:
+            _report_hook(operation.location, error)
+        else:
+            if inspect.isawaitable(answer):
+                left.append(_rest_of_hook(operation.location, answer))
+    return left
+
+
+async def _rest_of_hook(location: str, answer: Awaitable[object]) -> None:
+    try:
+        await answer
+    except asyncio.CancelledError:  # the engine is closed, or the loop ends
+        raise
+    except BaseException as error:
+        _report_hook(location, error)
+
+
+def _report_hook(location: str, error: BaseException) -> None:
+    if is_interrupt(error):
+        raise error
+    logger.error("the on_retry hook of step %r raised", location, exc_info=error)
 
 
 native.bind_steps({

@@ -659,7 +659,10 @@ class Worker:
                 self.deliver(delivery)
         if resident.hooks:
             log_failed_attempts(resident, resident.hooks)
-            call_retry_hooks(resident)
+            for hook in call_retry_hooks(resident):
+                task = self._loop.create_task(hook)  # not repeated if a stranger cancels it: a hook is told once
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         if committed.more:
             self.errands.spread_published()
         if committed.replied:

@@ -26,7 +26,7 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     #: "none": in this process; "process": in one of its own.
     isolation: str = "none"
-    on_retry: Callable[[Any], None] | None = None
+    on_retry: Callable[[Any], object] | None = None
     #: Whether its coroutine can be run as it is: async, in this process, without timeouts.
     is_bare: bool = False
     #: What undoes it in a saga, given its output.

@@ -24,7 +24,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = limits.STEP_ATTEMPTS_DEFAULT  # None: until it works
     initial_delay: float = limits.STEP_INITIAL_DELAY_SECONDS
     factor: float = limits.STEP_BACKOFF_FACTOR
-    max_delay: float = limits.STEP_MAX_DELAY_SECONDS
+    max_delay: float | None = None  # None: `delay_cap`
     jitter: float = limits.STEP_JITTER
     timeout: float | None = None  # per attempt, from the start of the step's code
     queue_timeout: float | None = None  # per attempt, for what comes before: a place, a thread, a process
@@ -36,8 +36,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             raise BadDefinition(
                 f"max_attempts counts the first attempt too, so it is at least 1, not {self.max_attempts}."
             )
-        for name in ("initial_delay", "max_delay"):
-            _require(name, getattr(self, name), minimum=0.0)
+        _require("initial_delay", self.initial_delay, minimum=0.0)
+        _require("max_delay", self.delay_cap, minimum=0.0)
+        self._require_order()
         _require("factor", self.factor, minimum=1.0)
         if not 0.0 <= self.jitter <= 1.0:  # also refuses NaN
             raise BadDefinition(f"jitter is a fraction between 0 and 1, not {self.jitter}.")
@@ -45,6 +46,19 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None:
                 _require(name, value, minimum=0.0, above=True)
+
+    @property
+    def delay_cap(self) -> float:
+        """No delay is longer, before jitter: as was asked for, or the usual one, unless already the first is longer."""
+        return max(limits.STEP_MAX_DELAY_SECONDS, self.initial_delay) if self.max_delay is None else self.max_delay
+
+    def _require_order(self) -> None:
+        # The usual initial delay was not written by anybody: under a shorter `max_delay` it is that.
+        if self.initial_delay > self.delay_cap and self.initial_delay != limits.STEP_INITIAL_DELAY_SECONDS:
+            raise BadDefinition(
+                f"the initial_delay of {self.initial_delay:g} s is longer than the max_delay of {self.max_delay:g} s, "
+                "which no delay passes. Make max_delay as long, or leave one of them out."
+            )
 
 
 def _require(name: str, value: float, *, minimum: float, above: bool = False) -> None:
@@ -70,8 +84,8 @@ def backoff_seconds(policy: RetryPolicy, attempt: int, draw: float) -> float:
     try:
         delay = policy.initial_delay * policy.factor ** (attempt - 1)
     except OverflowError:  # 2.0 ** 1100 and the like
-        delay = policy.max_delay
-    delay = min(delay, policy.max_delay)
+        delay = policy.delay_cap
+    delay = min(delay, policy.delay_cap)
     return delay * (1.0 - policy.jitter + 2.0 * policy.jitter * draw)
 
 
