@@ -52,6 +52,7 @@ from perdure.errors import RunNotFound as RunNotFound
 from perdure.errors import RunParked as RunParked
 from perdure.errors import SagaClosed as SagaClosed
 from perdure.errors import SchemaTooNew as SchemaTooNew
+from perdure.errors import SchemaTooOld as SchemaTooOld
 from perdure.errors import StepFailed as StepFailed
 from perdure.errors import StepTimeout as StepTimeout
 from perdure.errors import StoreLost as StoreLost

@@ -50,6 +50,7 @@
     │   ├── StoreUnusable   P-302   the file or server cannot be used at all; says why
     │   │   └── StoreLost   P-307   a file of the store was deleted or replaced while it was open
     │   ├── SchemaTooNew    P-305   written by a newer perdure
+    │   ├── SchemaTooOld    P-308   written by an older perdure, and migrating it was not allowed
     │   └── CorruptRecord   P-306   a record that is damaged, missing or of an unknown kind
     ├── EngineError
     │   ├── EngineNotOpen   P-401   used before open, after close, or in a forked child
@@ -488,6 +489,12 @@ class SchemaTooNew(StoreError):
     """The store was written by a newer perdure."""
 
     code = "P-305"
+
+
+class SchemaTooOld(StoreError):
+    """The store was written by an older perdure, and migrating it was not allowed."""
+
+    code = "P-308"
 
 
 class CorruptRecord(StoreError):

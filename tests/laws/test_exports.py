@@ -58,6 +58,7 @@ EXPORTED = [
     "Saga",
     "SagaClosed",
     "SchemaTooNew",
+    "SchemaTooOld",
     "Status",
     "Step",
     "StepContext",

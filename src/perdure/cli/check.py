@@ -16,7 +16,7 @@ from perdure.cli import output
 from perdure.cli.apps import import_apps
 from perdure.cli.command import app_option, durable, json_option, store_option
 from perdure.cli.exits import ExitCode, ended
-from perdure.cli.session import Session, session
+from perdure.cli.session import Session, look
 from perdure.cli.text import identity, lines
 from perdure.errors import BadArgument
 
@@ -50,7 +50,7 @@ async def check(store: str, apps: tuple[str, ...], workflow: str | None, static:
         if _read_source(workflow, as_json=as_json):
             raise ended(ExitCode.WOULD_BREAK)
         return
-    async with session(store) as opened:
+    async with look(store) as opened:
         bad, counts, warnings = await _look(opened, workflow, quiet=as_json)
     if as_json:
         output.print_json({"fine": counts["fine"], "broken": bad, "warnings": warnings})

@@ -15,12 +15,22 @@ from perdure import limits
 from perdure.cli.exits import ExitCode, ended
 from perdure.cli.output import complain, print_json
 from perdure.cli.text import lines
-from perdure.errors import PerdureError, RunCancelled, RunFailed, RunNotFound, RunParked, StoreLost
+from perdure.errors import (
+    PerdureError,
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    RunParked,
+    SchemaTooOld,
+    StoreLost,
+)
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_STORE = "perdure.db"
+#: Where `--migrate` is in the context of a command.
+MIGRATE = "perdure.migrate"
 
 
 def store_option(function: F) -> F:
@@ -33,6 +43,24 @@ def store_option(function: F) -> F:
         show_envvar=True,
         help="The store: a path, or sqlite:///path.",
     )(function)
+
+
+def changed_store_option(function: F) -> F:
+    """For commands that change something: `session` asks the context whether a store of an older schema may be."""
+    migrate = click.option(
+        "--migrate",
+        is_flag=True,
+        envvar="PERDURE_MIGRATE",
+        show_envvar=True,
+        expose_value=False,
+        callback=_remember_migrate,
+        help="Bring a store of an older perdure to the schema of this one.",
+    )
+    return store_option(migrate(function))
+
+
+def _remember_migrate(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[MIGRATE] = value
 
 
 def app_option(function: F) -> F:
@@ -66,7 +94,7 @@ def event_options(function: F) -> F:
             "--data", default="{}", metavar="JSON", help="The event's fields; '-' reads standard input.  [default: {}]"
         ),
         app_option,
-        store_option,
+        changed_store_option,
         click.argument("event_name", metavar="EVENT"),
     ):
         function = option(function)
@@ -112,6 +140,8 @@ def exit_code(error: PerdureError) -> ExitCode:
             return ExitCode.RUN_ENDED_BADLY
         case StoreLost():
             return ExitCode.STORE_LOST
+        case SchemaTooOld():
+            return ExitCode.NEEDS_MIGRATION
         case _:
             return ExitCode.ERROR
 

@@ -6,14 +6,14 @@ import click
 
 from perdure.cli import output
 from perdure.cli.apps import import_apps
-from perdure.cli.command import app_option, durable, json_option, run_id_argument, store_option
+from perdure.cli.command import app_option, changed_store_option, durable, json_option, run_id_argument
 from perdure.cli.session import Session, session
 from perdure.cli.text import identity
 
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @click.option("--reason", default="", help="Kept with the run.")
 @json_option
 @durable
@@ -26,7 +26,7 @@ async def cancel(run_id: str, store: str, reason: str, as_json: bool) -> None:
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @click.option("--reason", default="", help="Kept with the run.")
 @json_option
 @durable
@@ -39,7 +39,7 @@ async def terminate(run_id: str, store: str, reason: str, as_json: bool) -> None
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @app_option
 @json_option
 @durable
@@ -56,7 +56,7 @@ async def resume(run_id: str, store: str, apps: tuple[str, ...], as_json: bool) 
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @click.option("--by", default="", help="Who pauses it, and why; kept with the run.")
 @json_option
 @durable
@@ -69,7 +69,7 @@ async def pause(run_id: str, store: str, by: str, as_json: bool) -> None:
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @json_option
 @durable
 async def unpause(run_id: str, store: str, as_json: bool) -> None:
@@ -82,7 +82,7 @@ async def unpause(run_id: str, store: str, as_json: bool) -> None:
 @click.command()
 @run_id_argument
 @click.argument("location", default="")
-@store_option
+@changed_store_option
 @json_option
 @durable
 async def retry(run_id: str, location: str, store: str, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from perdure.cli import output
 from perdure.cli.apps import import_apps
 from perdure.cli.command import durable, event_options, json_option, paged_events, read_argument, store_option
 from perdure.cli.send import checked_event
-from perdure.cli.session import session
+from perdure.cli.session import look, session
 from perdure.cli.text import age, identity, now, shortened, value_text
 from perdure.errors import BadArgument
 
@@ -48,7 +48,7 @@ async def publish(
 @durable
 async def events(store: str, event_type: str | None, limit: int, after: int, as_json: bool) -> None:
     """List published events that somebody may still get, oldest first, and how many went away unread."""
-    async with session(store) as opened:
+    async with look(store) as opened:
         published = await opened.engine.published(type=event_type, limit=limit, after=after)
         expired = await opened.expired_events()
     if as_json:

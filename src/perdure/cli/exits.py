@@ -18,6 +18,7 @@ class ExitCode(IntEnum):
     STILL_RUNNING = 5
     WOULD_BREAK = 6
     STORE_LOST = 7
+    NEEDS_MIGRATION = 8
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -31,6 +32,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.STILL_RUNNING: "the awaited run had not ended when --timeout was over",
     ExitCode.WOULD_BREAK: "check: at least one open run does not match the code, or --static found something",
     ExitCode.STORE_LOST: "a file of the store was deleted or replaced while it was open; put it back before a restart",
+    ExitCode.NEEDS_MIGRATION: "an older perdure wrote the store; --migrate allows what cannot be taken back",
     ExitCode.INTERRUPTED: "SIGINT (a worker drains first; a second signal ends it now)",
     ExitCode.TERMINATED: "a second SIGTERM ended a worker before it had drained",
 }

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, read_argument, run_id_argument, store_option
+from perdure.cli.command import changed_store_option, durable, json_option, read_argument, run_id_argument
 from perdure.cli.session import session
 from perdure.cli.text import identity
 from perdure.errors import BadArgument
@@ -17,7 +17,7 @@ from perdure.errors import BadArgument
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @click.option("--id", "new_id", metavar="NEW", help="The id of the new run; a random one if not given.")
 @click.option("--at", "location", metavar="LOCATION", help="Up to here, as `perdure history` shows it; else the start.")
 @click.option("--result", metavar="JSON", help="What the operation there returns; without it, it happens again.")

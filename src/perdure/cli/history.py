@@ -13,7 +13,7 @@ from perdure.admin.views import HistoryEntry, RunView
 from perdure.cli import output
 from perdure.cli.command import durable, json_option, run_id_argument, store_option
 from perdure.cli.errors import error_line
-from perdure.cli.session import session
+from perdure.cli.session import look
 from perdure.cli.text import clock, identity, plain, shortened, value_text
 from perdure.errors import BadArgument
 
@@ -42,7 +42,7 @@ _STYLES = {
 @durable
 async def history(run_id: str, store: str, generation: int | None, full: bool, as_json: bool) -> None:
     """The journal of a run, record by record."""
-    async with session(store) as opened:
+    async with look(store) as opened:
         view = await opened.engine.status(run_id)
         if generation is not None and generation > view.generation:
             raise BadArgument(f"run {run_id!r} is in generation {view.generation}; there is no {generation} yet.")

@@ -11,8 +11,8 @@ from rich.text import Text
 from perdure import limits
 from perdure.admin.views import DeadLetterView
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, paged_events, store_option
-from perdure.cli.session import Session, session
+from perdure.cli.command import changed_store_option, durable, json_option, paged_events, store_option
+from perdure.cli.session import Session, look, session
 from perdure.cli.text import age, identity, now, plain, shortened, value_text
 from perdure.errors import BadArgument
 from perdure.kernel.verbs import positive_seconds_of
@@ -30,7 +30,7 @@ def dead_letters() -> None:
 @durable
 async def list_letters(store: str, event_type: str | None, limit: int, after: int, as_json: bool) -> None:
     """List dead letters, oldest first."""
-    async with session(store) as opened:
+    async with look(store) as opened:
         letters = await opened.engine.dead_letters(type=event_type, limit=limit, after=after)
     if as_json:
         output.print_json({"letters": letters, "next": letters[-1].id if len(letters) == limit else None})
@@ -41,7 +41,7 @@ async def list_letters(store: str, event_type: str | None, limit: int, after: in
 @dead_letters.command("replay")
 @click.argument("numbers", metavar="NUMBER...", nargs=-1, required=True, type=click.IntRange(1))
 @click.option("--to", "run_id", metavar="ID", help="To this run, which wakes if it waits; otherwise to all.")
-@store_option
+@changed_store_option
 @json_option
 @durable
 async def replay(numbers: tuple[int, ...], run_id: str | None, store: str, as_json: bool) -> None:
@@ -58,7 +58,7 @@ async def replay(numbers: tuple[int, ...], run_id: str | None, store: str, as_js
 @dead_letters.command("remove")
 @click.argument("numbers", metavar="[NUMBER]...", nargs=-1, type=click.IntRange(1))
 @click.option("--older-than", metavar="DURATION", help="All that died longer ago than this, such as '30 days'.")
-@store_option
+@changed_store_option
 @json_option
 @durable
 async def remove(numbers: tuple[int, ...], older_than: str | None, store: str, as_json: bool) -> None:

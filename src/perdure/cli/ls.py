@@ -10,7 +10,7 @@ from rich.text import Text
 from perdure.admin.views import RunView, Wait
 from perdure.cli import output
 from perdure.cli.command import durable, json_option, limit_option, store_option
-from perdure.cli.session import session
+from perdure.cli.session import look
 from perdure.cli.text import age, duration, identity, now, plain, shortened
 from perdure.store.base import Status
 
@@ -35,7 +35,7 @@ async def ls(
     after: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """List runs, newest first."""
-    async with session(store) as opened:
+    async with look(store) as opened:
         runs = await opened.engine.list(
             status=statuses or None, workflow=workflow, id_prefix=prefix, limit=limit, after=after
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, run_id_argument, store_option
-from perdure.cli.session import session
+from perdure.cli.command import changed_store_option, durable, json_option, run_id_argument
+from perdure.cli.session import look, session
 from perdure.cli.text import identity
 from perdure.kernel.verbs import positive_seconds_of
 from perdure.store.base import TERMINAL, Status
@@ -14,7 +14,7 @@ from perdure.store.base import TERMINAL, Status
 
 @click.command()
 @run_id_argument
-@store_option
+@changed_store_option
 @json_option
 @durable
 async def delete(run_id: str, store: str, as_json: bool) -> None:
@@ -28,7 +28,7 @@ async def delete(run_id: str, store: str, as_json: bool) -> None:
 
 
 @click.command()
-@store_option
+@changed_store_option
 @click.option("--older-than", required=True, metavar="AGE", help="Since the end of a run: '30 days', '12h'.")
 @click.option(
     "--status",
@@ -48,7 +48,7 @@ async def prune(
     seconds = positive_seconds_of(older_than, "--older-than")
     wanted = frozenset(Status(one) for one in statuses) or TERMINAL
     count = 0
-    async with session(store) as opened:
+    async with look(store) if dry_run else session(store) as opened:
         async for some in opened.prune(seconds, wanted, workflow, dry_run=dry_run):
             count += some
     if as_json:

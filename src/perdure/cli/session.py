@@ -11,9 +11,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import click
 import msgspec
 
 from perdure.admin.views import HistoryEntry, history_entry
+from perdure.cli.command import MIGRATE
 from perdure.engine.engine import Engine
 from perdure.errors import RunNotFound, StoreUnusable
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
@@ -94,8 +96,9 @@ def store_name(store: Store) -> str:
     return store.path if isinstance(store, SQLiteStore) else type(store).__name__
 
 
-def find_store(url: str, *, create: bool, memory: bool = False) -> Store:
-    """The store of a URL. `create=False` refuses one that is not there: looking must not make a database."""
+def find_store(url: str, *, create: bool, memory: bool = False, look: bool = False) -> Store:
+    """The store of a URL. `create=False` refuses one that is not there. `look`: only to be looked at; otherwise it is
+    brought to the schema of this release if the command line, or the person in front of it, says so."""
     store = open_store(url)
     if isinstance(store, MemoryStore) and not memory:
         raise StoreUnusable("a store in memory is seen by one process only. Name a file with --store or PERDURE_STORE.")
@@ -104,7 +107,16 @@ def find_store(url: str, *, create: bool, memory: bool = False) -> Store:
             f"there is no store at {store.path}. Name another with --store or PERDURE_STORE; "
             "`perdure start` and `perdure worker` create one."
         )
-    return store
+    if not isinstance(store, SQLiteStore):
+        return store
+    if look:
+        return SQLiteStore(store.path, store.durability, read_only=True)
+    return SQLiteStore(store.path, store.durability, migrate=_may_migrate())
+
+
+def _may_migrate() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(MIGRATE))
 
 
 def _is_missing(path: str) -> bool:
@@ -118,6 +130,14 @@ def _is_missing(path: str) -> bool:
 async def session(
     url: str, *, create: bool = False, memory: bool = False, worker: bool = False
 ) -> AsyncGenerator[Session, None]:
-    """An open session; without a worker unless asked."""
+    """An open session that may change the store; without a worker unless asked."""
     async with Engine(find_store(url, create=create, memory=memory), worker=worker) as engine:
+        yield Session(engine)
+
+
+@asynccontextmanager
+async def look(url: str) -> AsyncGenerator[Session, None]:
+    """An open session that writes nothing: also for a file that cannot be written, a backup, or one of an older schema
+    that a worker of an older perdure uses."""
+    async with Engine(find_store(url, create=False, look=True), worker=False) as engine:
         yield Session(engine)

@@ -13,7 +13,7 @@ from perdure.cli import output
 from perdure.cli.command import durable, json_option, run_id_argument, store_option
 from perdure.cli.errors import error_text
 from perdure.cli.ls import what
-from perdure.cli.session import Session, session
+from perdure.cli.session import Session, look
 from perdure.cli.text import age, clock, duration, identity, json_text, lines, plain, value_text
 from perdure.errors import CorruptRecord
 from perdure.store.base import RunRow
@@ -37,7 +37,7 @@ class Facts(msgspec.Struct):
 @durable
 async def show(run_id: str, store: str, as_json: bool) -> None:
     """Everything about one run: what it waits for, why it is parked, how it ended."""
-    async with session(store) as opened:
+    async with look(store) as opened:
         facts = await _facts(opened, run_id)
     if as_json:
         view: dict[str, Any] = msgspec.structs.asdict(facts.view)

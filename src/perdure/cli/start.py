@@ -12,12 +12,12 @@ from perdure.cli.apps import import_apps
 from perdure.cli.arguments import arguments_of, find_workflow
 from perdure.cli.command import (
     app_option,
+    changed_store_option,
     durable,
     exit_code,
     json_option,
     read_argument,
     report,
-    store_option,
 )
 from perdure.cli.exits import ExitCode, ended
 from perdure.cli.session import Session, session
@@ -28,7 +28,7 @@ from perdure.errors import RunCancelled, RunFailed, RunParked
 @click.command()
 @click.argument("workflow")
 @click.argument("pairs", metavar="[NAME=VALUE]...", nargs=-1)
-@store_option
+@changed_store_option
 @app_option
 @click.option(
     "--id",

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from perdure.cli import output
-from perdure.cli.command import durable, json_option, run_id_argument, store_option
-from perdure.cli.session import session
+from perdure.cli.command import changed_store_option, durable, json_option, run_id_argument, store_option
+from perdure.cli.session import look, session
 from perdure.cli.text import identity
 from perdure.errors import BadArgument
 
@@ -28,7 +28,7 @@ async def export(run_id: str, store: str, target: str | None, force: bool, as_js
     The file holds everything the run was given and returned: keep it as you keep the database.
     """
     path = target or f"{run_id.replace('/', '_')}.json"
-    async with session(store) as opened:
+    async with look(store) as opened:
         data = await opened.engine.export_run(run_id)
     if path == "-":
         sys.stdout.write(data.decode())
@@ -55,7 +55,7 @@ def _write(path: str, data: bytes, *, force: bool) -> None:
 
 @click.command(name="import")
 @click.argument("file")
-@store_option
+@changed_store_option
 @click.option("--id", "run_id", metavar="ID", help="Another id than the exported run had.")
 @click.option("--run", is_flag=True, help="Let an open run go on at once, instead of paused.")
 @json_option

@@ -6,7 +6,7 @@ import click
 
 from perdure.cli import output
 from perdure.cli.command import durable, json_option, run_id_argument, store_option
-from perdure.cli.session import session
+from perdure.cli.session import look
 from perdure.cli.text import identity, lines
 
 
@@ -17,7 +17,7 @@ from perdure.cli.text import identity, lines
 @durable
 async def why(run_id: str, store: str, as_json: bool) -> None:
     """Why a run is not moving: what it waits for, since when, until when, and who would have to do something."""
-    async with session(store) as opened:
+    async with look(store) as opened:
         reason = await opened.engine.why(run_id)
     if as_json:
         output.print_json(reason)

@@ -16,7 +16,7 @@ from perdure import limits
 from perdure.authoring.registry import registry
 from perdure.cli import logs
 from perdure.cli.apps import import_apps
-from perdure.cli.command import app_option, durable, json_option, store_option
+from perdure.cli.command import app_option, changed_store_option, durable, json_option
 from perdure.cli.exits import ExitCode, ended
 from perdure.cli.session import find_store, store_name
 from perdure.engine.engine import Engine
@@ -53,7 +53,7 @@ class StopSignals:
 
 
 @click.command()
-@store_option
+@changed_store_option
 @app_option
 @click.option(
     "--grace", default=limits.SHUTDOWN_GRACE_SECONDS_DEFAULT, show_default=True, type=click.FloatRange(0),

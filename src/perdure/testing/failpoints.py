@@ -60,7 +60,7 @@ FAILPOINTS: Final[Mapping[str, Failpoint]] = {
     "cancel.asked": Failpoint(Client, "cancel", False, ("A16",)),
     "cancel.stored": Failpoint(Client, "cancel", True, ("A16",)),
     "migration.begins": Failpoint(migrate, "_upgrade", False, ("A18",)),
-    "migration.locked": Failpoint(migrate, "_recognise", True, ("A18", "A20")),
+    "migration.locked": Failpoint(migrate, "recognise", True, ("A18", "A20")),
     "migration.over": Failpoint(migrate, "_upgrade", True, ("A18",)),
     "prune.begins": Failpoint(lifecycle, "delete", False, ("A19",)),
     "prune.uncommitted": Failpoint(lifecycle, "delete", True, ("A19",)),

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from perdure.errors import SchemaTooNew, StoreUnusable
+from perdure.errors import SchemaTooNew, SchemaTooOld, StoreUnusable
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.session import Session, sync_what_others_wrote, use_wal
+from perdure.store.sqlite.session import Session, log, sync_what_others_wrote, use_wal
 
 #: "prdu" as a big-endian number; set by the first migration.
 APPLICATION_ID: Final = int.from_bytes(b"prdu", "big")
@@ -25,34 +25,45 @@ MIGRATIONS: Final = tuple(
 )
 
 
-def migrate(session: Session, path: str) -> None:
-    """Make the schema current. Raises `StoreUnusable` or `SchemaTooNew` before anything is changed."""
+def newest() -> int:
+    """The schema that this release works with."""
+    return MIGRATIONS[-1][0]
+
+
+def migrate(session: Session, path: str, *, allowed: bool = True, quietly: bool = False) -> None:
+    """Make the schema current. Raises `StoreUnusable` or `SchemaTooNew` before anything is changed, and `SchemaTooOld`
+    if a file that is in use would have to be migrated and that is not allowed."""
     # In one snapshot: between two looks another process may turn an empty file into one of ours
     # (tests/stores/test_sqlite_migrations.py).
     session.execute(SQL["begin_read"])
     try:
-        version = _recognise(session, path)
+        version = recognise(session, path)
     finally:
         session.execute(SQL["rollback"])
+    if 0 < version < newest():
+        if not allowed:
+            raise SchemaTooOld(
+                f"{path} is schema {version}; this perdure works with {newest()}. Migrating cannot be taken back: make "
+                "a backup, and mind workers of an older perdure that use it. Then allow it with `--migrate` or "
+                "PERDURE_MIGRATE=1."
+            )
+        if not quietly:
+            log.warning("migrating %s from schema %d to %d", path, version, newest())
     use_wal(session)
     sync_what_others_wrote(session)
-    if version < _newest():
+    if version < newest():
         _upgrade(session, path)
 
 
-def _newest() -> int:
-    return MIGRATIONS[-1][0]
-
-
-def _recognise(session: Session, path: str) -> int:
+def recognise(session: Session, path: str) -> int:
     """The schema version, 0 for an empty file."""
     owner: int = session.value(SQL["application_id"])
     version: int = session.value(SQL["user_version"])
     if owner != APPLICATION_ID and (owner != 0 or version != 0 or not session.value(SQL["is_empty"])):
         raise StoreUnusable(f"{path} is a SQLite database of another program. Choose another path; it was left alone.")
-    if version > _newest():
+    if version > newest():
         raise SchemaTooNew(
-            f"{path} is schema {version}; this perdure understands up to {_newest()}.\n"
+            f"{path} is schema {version}; this perdure understands up to {newest()}.\n"
             "  Upgrade perdure, or restore a backup made before the migration."
         )
     return version
@@ -62,7 +73,7 @@ def _upgrade(session: Session, path: str) -> None:
     session.execute(SQL["begin"])
     try:
         # Read again: whoever held the lock before us may have done the work.
-        version = _recognise(session, path)
+        version = recognise(session, path)
         for number, migration in MIGRATIONS:
             if number > version:
                 session.execute(migration)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -27,8 +27,9 @@ _COMPANIONS: Final = ("-wal", "-shm")
 class Presence:
     """One for each open store, asked by the threads that use its connections."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, companions: Sequence[str] = _COMPANIONS) -> None:
         self._path = path
+        self._names = companions
         self._database: _Identity | None = None
         #: -wal and -shm, as long as a connection of ours keeps SQLite from removing them.
         self._companions: dict[str, _Identity] = {}
@@ -56,7 +57,7 @@ class Presence:
         """A connection is closed in this block. With the last one SQLite removes -wal and -shm, or the next process
         does: other ones are then right, unless one of these was missing before."""
         with self._lock:
-            complete = all(self._is_as_before(name) for name in _COMPANIONS)
+            complete = all(self._is_as_before(name) for name in self._names)
         yield
         with self._lock:
             self._connections -= 1
@@ -66,7 +67,7 @@ class Presence:
     def is_only_without(self, name: str) -> bool:
         """Whether this one is gone, nothing stands in its place, and the others are as they were."""
         try:
-            others = [each for each in _COMPANIONS if each != name]
+            others = [each for each in self._names if each != name]
             return (
                 _identity(self._path) == self._database
                 and _identity(self._path + name) is None
@@ -84,7 +85,7 @@ class Presence:
     def _look(self) -> None:
         try:
             found = _identity(self._path)
-            companions = {name: _identity(self._path + name) for name in _COMPANIONS}
+            companions = {name: _identity(self._path + name) for name in self._names}
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be looked at: {error.strerror}.") from error
         if self._database is None:

@@ -83,7 +83,11 @@ class Session:
 
 def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | None = None) -> Session:
     """Open an existing file, through SQLite's own VFS or one that was registered under a name."""
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    return configure(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs), busy_seconds)
+
+
+def configure(connection: apsw.Connection, busy_seconds: float = SQLITE_BUSY_SECONDS) -> Session:
+    """What every connection is told, however it was opened."""
     connection.set_busy_timeout(int(busy_seconds * 1000))
     # One plan for a statement, whatever its parameters are: SQLite would plan those with ORDER BY or LIMIT anew for
     # each, which costs more than most of them do (docs/decisions/0095-sqlite-plans-a-statement-once.md).
@@ -145,14 +149,19 @@ def prepare_file(path: str) -> None:
             _create(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise StoreUnusable(f"{path} is not a regular file. Name one, such as 'perdure.db'.")
-    if not os.access(path, os.R_OK | os.W_OK):
+    if not may(path, os.R_OK | os.W_OK):
         raise StoreUnusable(f"{path} cannot be written by this user. Change its permissions or its owner.")
-    if not os.access(folder, os.W_OK):
+    if not may(folder, os.W_OK):
         raise StoreUnusable(
             f"the directory {folder} cannot be written by this user, and SQLite keeps files beside {path}. "
             "Change its permissions, or choose another path."
         )
     _warn_if_open_to_all(path)
+
+
+def may(path: str, mode: int) -> bool:
+    """Whether this user may read or write something: the one that opening a file will be judged by."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _create(path: str) -> None:

@@ -52,6 +52,7 @@ from perdure.store.base import (
 )
 from perdure.store.sqlite import changes, events, letters, lifecycle, liveness, reads
 from perdure.store.sqlite.lane import Lane, in_thread
+from perdure.store.sqlite.looking import Look
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.reader import Reader
@@ -84,6 +85,8 @@ class SQLiteStore:
     """Runs in one file. `durability="full"` survives a power cut, `"relaxed"` the death of the process.
 
     `vfs` names a registered SQLite VFS to go through in place of the system's own: one that breaks, in tests.
+    `migrate=False`: a file of an older schema is refused (`SchemaTooOld`) instead of migrated. `read_only=True`:
+    nothing is written, whatever is called, and a file that cannot be written is no obstacle (see `looking`).
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class SQLiteStore:
         durability: Literal["full", "relaxed"] = "full",
         *,
         vfs: str | None = None,
+        migrate: bool = True,
+        read_only: bool = False,
     ) -> None:
         text = os.fspath(path)
         if not text.strip():
@@ -104,6 +109,8 @@ class SQLiteStore:
         self.path: Final = os.path.realpath(text)
         self.durability: Final = durability
         self._vfs = vfs
+        self._may_migrate = migrate
+        self._look = Look(self.path, vfs) if read_only else None
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._locks: dict[str, liveness.WorkerLock] = {}
@@ -112,12 +119,15 @@ class SQLiteStore:
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
-        return f"<SQLiteStore {self.path!r}, {'open' if self._writer else 'closed'}>"
+        return f"<SQLiteStore {self.path!r}, {'open' if self._reader else 'closed'}>"
 
     # -- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        if self._writer is not None:
+        if self._reader is not None:
+            return
+        if self._look is not None:
+            await self._open_for_looking(self._look)
             return
         session = await in_thread(self._prepare)
         self._pid = os.getpid()
@@ -130,6 +140,15 @@ class SQLiteStore:
         with _registering:
             _open_stores.add(self)
 
+    async def _open_for_looking(self, look: Look) -> None:
+        await in_thread(look.prepare)
+        self._pid = os.getpid()
+        self._presence = Presence(self.path, ())  # others may come and go meanwhile, with their -wal and -shm
+        self._reader = Reader(self.path, look.connect, self._presence)
+        self._reader.start()
+        with _registering:
+            _open_stores.add(self)
+
     def _prepare(self) -> Session:
         if _sqlite_number() < _SAFE_SQLITE:
             log.warning("SQLite %s can corrupt a WAL file; upgrade apsw.", apsw.sqlite_lib_version())
@@ -137,7 +156,7 @@ class SQLiteStore:
         session: Session | None = None
         try:
             session = connect_writer(self.path, self.durability, self._vfs)
-            migrate(session, self.path)
+            migrate(session, self.path, allowed=self._may_migrate)
         except BaseException as error:
             if session is not None:
                 session.close()
@@ -178,7 +197,7 @@ class SQLiteStore:
     async def close(self) -> None:
         writer, reader = self._writer, self._reader
         self._writer = self._reader = None
-        if writer is None or reader is None or self._pid != os.getpid():
+        if reader is None or self._pid != os.getpid():
             return
         with _registering:
             _open_stores.discard(self)
@@ -187,14 +206,18 @@ class SQLiteStore:
         self._watches.clear()
         try:
             await reader.stop()
-            await writer.stop()
+            if writer is not None:
+                await writer.stop()
         finally:
             # Also when the caller gives up waiting: the writer ends when it can, and without the lock others take over.
             # What it still commits then is refused or theirs to find: turns are fenced by the epoch of their run.
-            writer.ask_to_stop()
+            if writer is not None:
+                writer.ask_to_stop()
             for lock in self._locks.values():
                 lock.release()
             self._locks.clear()
+            if self._look is not None:
+                self._look.close()
 
     def _after_fork(self) -> None:
         """In a forked child: touch nothing on disk, and keep the child from doing so (FAULTS C11, O15)."""
@@ -213,6 +236,8 @@ class SQLiteStore:
     # -- where calls run ---------------------------------------------------------------------------------
 
     def _open(self, lane: L | None) -> L:
+        if lane is None and self._look is not None and self._reader is not None:
+            raise StoreUnusable(f"the store {self.path} was opened for looking only; nothing in it can be changed.")
         if lane is None:
             raise EngineNotOpen(f"the store {self.path} is not open. Open it first, use it before it is closed.")
         if self._pid != os.getpid():
@@ -377,6 +402,9 @@ class SQLiteStore:
         return await self._read(reads.news, worker_id, cursor)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        if self._look is not None:
+            self._open(self._reader)
+            return lambda: None  # a moment's look: whoever waits looks again
         writer = self._writer
         self._open(writer)
         watch = Watch(
