@@ -37,7 +37,7 @@ test-pythons: $(STAMP) ## what depends on the Python, on each one of this machin
 test-sanitized: $(STAMP) ## what the twins in C have a part in, with a build of them that finds wrong uses of memory
 	@cd tests && ../$(BIN)/python -m support.sanitized $(GROUPS)
 
-sim: $(STAMP) ## simulated worlds: SEEDS=1000, SEEDS=5000-6000, or one again: SEED=58 PLAN="..."; STORE=sqlite, MORE=hosts,odd
+sim: $(STAMP) ## simulated worlds of every kind: SEEDS=1000, or one: SEED=58 PLAN="..."; STORE=sqlite, MORE=hosts,odd
 	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)" store="$(STORE)" more="$(MORE)"
 
 check: $(STAMP) ## formatting, lint and types

@@ -1,7 +1,7 @@
-"""When the chaos is over and the store answers again, workers die as seldom a fleet does: again and again.
+"""When the chaos is over and the store answers again, workers die, again and again.
 
-    kills    all of them, from outside, more often than a run may be recovered: a run that only waits, unread events
-             beside it, is never blamed for that
+    kills    all of them, from outside, more often than a run may be recovered: a run that only waits, with unread
+             events in its inbox, is never blamed for that
     poison   by a run whose step kills its worker: it is parked after as many deaths as the settings say, and nobody
              else is
 
@@ -62,7 +62,7 @@ class Plague:
     # -- runs that are there -----------------------------------------------------------------------------------------
 
     async def _start_runs(self, number: int, fault: Fault) -> None:
-        """Some in a step of some seconds, some that wait for what never comes, with an event that they do not ask for."""
+        """Some in a step of some seconds, some that wait, with an event in the inbox that they do not ask for."""
         rng, world = self._rng, self._world
         seconds = rng.choice([0.5, 3.0, 8.0])
         found = {f"a{number}{n}": ["work", f"a{number}{n}", 0, 3, seconds, 5] for n in range(rng.randint(1, 12))}

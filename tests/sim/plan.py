@@ -17,7 +17,7 @@ TIMED_FAULTS = ("crash", "pause", "expire", "leave", "deaf", "full")
 
 #: What else may go wrong, in worlds that are asked for it: see `Setting`. They are drawn from a chance of their own, so
 #: that the plan of a seed is the same with and without them.
-#: Of hosts, by time: every task is cancelled, and the loop ends a little later, without `close`, after it, or not at all.
+#: Of hosts, by time: every task is cancelled, and the loop ends a little later, without `close`, after it, or goes on.
 HOST_FAULTS = ("cancel-all", "cancel-close", "cancel-on")
 #: Of commits, by their number: one raises what is no error of a store, with nothing done, with all done, or because of
 #: one of its runs, of which no turn can be stored from then on.
@@ -27,7 +27,7 @@ ODD_FAULTS = ("odd-before", "odd-after", "odd-turn")
 ZOMBIE_FAULTS = ("zombie", "late")
 #: By the number of a moment in the code of a workflow or a step: the garbage collector runs.
 LITTER_FAULTS = ("collect",)
-#: After all the others: workers die again and again, of somebody or of a run. Of one that dies, how long it lives.
+#: After all the others: workers die again and again, killed from outside or by a run. `seconds`: how long they live.
 PLAGUE_FAULTS = ("kills", "poison")
 MORE_FAULTS = {
     "hosts": HOST_FAULTS,

@@ -29,6 +29,7 @@ from perdure.store.sqlite import bulk, changes, reads, session
 from perdure.store.sqlite.lane import Job
 from perdure.store.sqlite.liveness import WorkerLock
 from perdure.store.sqlite.migrate import migrate
+from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.reader import Reader
 from perdure.store.sqlite.session import Session, connect_reader, connect_writer, prepare_file
 from perdure.store.sqlite.store import SQLiteStore
@@ -71,9 +72,10 @@ class SimSQLite(SQLiteStore):
     def __init__(self, path: str, is_dead: Callable[[str], bool]) -> None:
         super().__init__(path, "relaxed")
         self._is_dead = is_dead
-        writer = _Writer(path, self._reconnect)
+        presence = Presence(path)
+        writer = _Writer(path, self._reconnect, presence, self._start_over)
         writer.adopt(connect_writer(path, "relaxed"))
-        reader = _Reader(path, lambda: connect_reader(path))
+        reader = _Reader(path, lambda: connect_reader(path), presence)
         self._writer, self._reader = writer, reader
 
     def end(self) -> None:
