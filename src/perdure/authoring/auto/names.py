@@ -71,10 +71,8 @@ class _Bound(ast.NodeVisitor):
     def visit_scope(self, node: Any) -> None:
         if not isinstance(node, ast.Lambda):
             self.names.add(node.name)
-        if not isinstance(node, ast.ClassDef):
-            for default in (*node.args.defaults, *node.args.kw_defaults):
-                if default is not None:
-                    self.visit(default)
+        for outside in evaluated_outside(node):
+            self.visit(outside)
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_scope
 
@@ -125,13 +123,23 @@ def _root(node: ast.expr) -> ast.expr:
 
 
 def definitions_of(node: Definition) -> Iterator[ast.AST]:
-    """Every node of a function's own code: nested functions, lambdas and classes are left out."""
+    """Every node of a function's own code. The code of nested functions, lambdas and classes is left out."""
     waiting: list[ast.AST] = [*reversed(node.body)]
     while waiting:
         found = waiting.pop()
         yield found
-        if not isinstance(found, _Scope):
-            waiting += reversed(list(ast.iter_child_nodes(found)))
+        inside = evaluated_outside(found) if isinstance(found, _Scope) else ast.iter_child_nodes(found)
+        waiting += reversed(list(inside))
+
+
+def evaluated_outside(node: Any) -> Iterator[ast.expr]:
+    """Parts of a nested function, lambda or class that the code around it evaluates: decorators, defaults, bases."""
+    yield from getattr(node, "decorator_list", ())
+    if isinstance(node, ast.ClassDef):
+        yield from node.bases
+        yield from (keyword.value for keyword in node.keywords)
+    else:
+        yield from (default for default in (*node.args.defaults, *node.args.kw_defaults) if default is not None)
 
 
 def inner_names(node: ast.AST) -> frozenset[str]:

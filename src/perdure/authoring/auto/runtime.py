@@ -92,6 +92,31 @@ class AutoRuntime:
         """The result of a call, awaited if that is what it takes."""
         return await _settle(await self.value(callee, *args, **kwargs))
 
+    async def defining(self, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """What a call gives that is a decorator of a nested function or class, or a base of a class. That cannot be
+        stored, and calling again what may do something would do it again."""
+        function = _meant(callee)
+        if isinstance(function, (Step, Workflow)) or self._kind(function) in (Kind.RECORDED, Kind.READ):
+            self._refuse(
+                f"calls {name_of(function)!r} to make a decorator or a base of something nested, which cannot be "
+                "stored, so that each replay would call it again",
+                "Define what is nested outside of the workflow. Only the arguments of such a call can be recorded.",
+            )
+        return await self.settled(callee, *args, **kwargs)
+
+    def named(self, kind: str, callee: Any) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """One of these questions, under the name of what it is about: Python names what is called when it cannot be
+        called with what comes after `*` and `**`."""
+        ask = getattr(self, kind)
+
+        async def asked(*args: Any, **kwargs: Any) -> Any:
+            return await ask(callee, *args, **kwargs)
+
+        function = _meant(callee.function if isinstance(callee, _InPlace) else callee)
+        asked.__qualname__ = getattr(function, "__qualname__", None) or name_of(function)
+        asked.__module__ = getattr(function, "__module__", None) or "builtins"
+        return asked
+
     def later(self, callee: Any) -> Any:
         """What to call instead, inside an expression that makes several things to be awaited."""
         function = _meant(callee)

@@ -78,6 +78,8 @@ class Rewriter(ast.NodeTransformer):
         self._plain = plain
         #: Names that the comprehension being rewritten binds.
         self._inner: frozenset[str] = frozenset()
+        #: Whether it is a decorator of a nested function or class, or a base of a class, that is being rewritten.
+        self._defines = False
 
     def rewrite(self) -> ast.AsyncFunctionDef:
         node = self._source.node
@@ -123,8 +125,13 @@ class Rewriter(ast.NodeTransformer):
         node.args = [self._argument(argument) for argument in node.args]
         for keyword in node.keywords:
             keyword.value = self._argument(keyword.value)
-        node.args.insert(0, node.func)
-        node.func = _question(kind, node.func)
+        if any(isinstance(argument, ast.Starred) for argument in node.args) or any(not k.arg for k in node.keywords):
+            # Python itself may refuse what is unpacked, and then names what it is about to call.
+            what = ast.copy_location(ast.Constant(kind), node)
+            node.func = ast.copy_location(ast.Call(_question("named", node.func), [what, node.func], []), node.func)
+        else:
+            node.args.insert(0, node.func)
+            node.func = _question(kind, node.func)
         return ast.copy_location(ast.Await(node), node)
 
     def _argument(self, node: Any) -> Any:
@@ -202,6 +209,8 @@ class Rewriter(ast.NodeTransformer):
             return self._block_after(node, [])
         repeated = copy.deepcopy(node)
         repeated = _Named(dict.fromkeys(self._evaluated_before(repeated), "")).visit(repeated)
+        if self._defines and not any(self._called(repeated)):
+            return self._block_after(node, before)  # it may make a list of classes, which cannot be stored
         functions = ast.copy_location(ast.Tuple(self._functions(repeated), ast.Load()), node)
         twin = copy.deepcopy(node)
         after = self._block_after(twin, list(self._evaluated_before(twin)))
@@ -317,7 +326,8 @@ class Rewriter(ast.NodeTransformer):
         return node
 
     def visit_nested_function(self, node: Any) -> Any:
-        """Its defaults are evaluated here and now, once in plain Python; its code is left alone."""
+        """Its decorators and defaults are evaluated here and now, once in plain Python; its code is left alone."""
+        self._visit_decorators(node)
         arguments = node.args
         arguments.defaults = [self.visit(default) for default in arguments.defaults]
         arguments.kw_defaults = [default and self.visit(default) for default in arguments.kw_defaults]
@@ -325,10 +335,42 @@ class Rewriter(ast.NodeTransformer):
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_nested_function
 
-    def visit_untouched(self, node: N) -> N:
+    def visit_ClassDef(self, node: Any) -> Any:
+        """The same for the decorators, bases and keywords of a class; its code cannot await."""
+        self._visit_decorators(node)
+        if getattr(node, "type_params", ()):
+            self._refuse_calls(node)  # what comes after them cannot await either
+            return node
+        node.bases = [self._part_of_definition(base) for base in node.bases]
+        for keyword in node.keywords:
+            is_class = keyword.arg in ("metaclass", None)
+            keyword.value = self._part_of_definition(keyword.value) if is_class else self.visit(keyword.value)
         return node
 
-    visit_ClassDef = visit_TypeAlias = visit_untouched  # neither can await
+    def _visit_decorators(self, node: Any) -> None:
+        if not isinstance(node, ast.Lambda):
+            node.decorator_list = [self._part_of_definition(decorator) for decorator in node.decorator_list]
+
+    def _part_of_definition(self, node: Any) -> Any:
+        """A call that gives a decorator or a class cannot be recorded: what it gives cannot be stored."""
+        around, self._defines = self._defines, True
+        try:
+            if not isinstance(node, ast.Call) or self._repeats_a_function(node) or self._is_left_alone(node):
+                return self.visit(node)
+            return self._asked(node, "defining")
+        finally:
+            self._defines = around
+
+    def _refuse_calls(self, node: ast.ClassDef) -> None:
+        for part in (*node.bases, *(keyword.value for keyword in node.keywords)):
+            for called in self._called(part):
+                refuse(
+                    self._source, called, f"calls a function in the bases of {node.name!r}, which has type parameters",
+                    "Call it before, and assign what it returns to a variable.",
+                )  # fmt: skip
+
+    def visit_TypeAlias(self, node: N) -> N:
+        return node  # it cannot await
 
     def _with_visited_parts(self, node: Any) -> Any:
         return self.generic_visit(node)
