@@ -96,6 +96,24 @@ def test_process_that_died_without_work_is_replaced(lives: Lives) -> None:
     assert first != second
 
 
+def test_process_that_dies_with_a_job_it_has_not_begun(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was dying when it got the job, and only looked alive: the attempt begins in another one, once."""
+
+    async def main() -> tuple[int, int, list[str]]:
+        async with lives.engine() as engine:
+            (first,) = await (await engine.start(isolated_pids(["pid"]))).result(timeout=20)
+            os.kill(first, signal.SIGKILL)
+            await until(lambda: not alive(first))
+            monkeypatch.setattr("subprocess.Popen.poll", lambda process: None)
+            (second,) = await (await engine.start(isolated_pids(["pid"]), id="run")).result(timeout=20)
+            monkeypatch.undo()
+            return first, second, [entry.kind for entry in await engine.history("run")]
+
+    first, second, kinds = run_async(main())
+    assert first != second
+    assert kinds == ["started", "step_done", "completed"]
+
+
 def test_process_with_threads_left_behind_is_not_used_again(lives: Lives) -> None:
     """What a step leaves running does not run beside the next one."""
 

@@ -55,21 +55,26 @@ class StepProcesses(DaemonThreads):
 
     def _converse(self, call: Call, job: bytes, location: str) -> bytes | None:
         """In a thread: hand the job to this thread's process and wait for the answer."""
-        child = self._child()
-        with self._lock:
-            call.has_begun = not call.is_withdrawn
-            if not call.has_begun:
-                return None
-            call.stop = child.kill  # from here on a call that is given up takes its process with it
-        try:
-            answer = child.ask(job, call.tell_begun)
-        finally:
+        while True:
+            child = self._child()
             with self._lock:
-                call.stop = None
-        if answer is None:
+                call.has_begun = not call.is_withdrawn
+                if not call.has_begun or call.is_stuck:
+                    return None
+                call.stop = child.kill  # from here on a call that is given up takes its process with it
+            try:
+                answer = child.ask(job, call.tell_begun)
+            finally:
+                with self._lock:
+                    call.stop = None
+            if answer is not None:
+                return answer
             self._own.child = None
-            raise ProcessDied(f"the process of step {location!r} {child.end()} and no answer.")
-        return answer
+            how = child.end()
+            # One that was there before may have been dying when it got the job. If the code has not begun, no harm is
+            # done (tests/steps/test_step_processes.py::test_process_that_dies_with_a_job_it_has_not_begun).
+            if child.has_begun or child.is_new or call.is_stuck:
+                raise ProcessDied(f"the process of step {location!r} {how} and no answer.")
 
     def _child(self) -> _Child:
         """The process of this thread: the one that it has, if that is in order, or a new one."""
@@ -114,6 +119,9 @@ class _Child:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
         )  # fmt: skip
         self._is_spent = False
+        #: Whether the code of its last job has begun, and whether that was its first.
+        self.has_begun = False
+        self.is_new = True
         if self._receive(limits.STEP_PROCESS_START_SECONDS) is None:  # it says that it is there
             self.kill()
             raise ProcessDied(f"the process of an isolated step {self.end()} before it could begin.")
@@ -123,6 +131,8 @@ class _Child:
 
     def ask(self, job: bytes, begun: Callable[[], None]) -> bytes | None:
         """The answer; None if the process has died."""
+        self.is_new = self._surroundings is None
+        self.has_begun = False
         surroundings = _surroundings()
         changed = None if surroundings == self._surroundings else surroundings
         self._surroundings = surroundings
@@ -133,6 +143,7 @@ class _Child:
             return None
         output = self._receive(limits.STEP_PROCESS_START_SECONDS)
         if output == b"":  # loaded: the code begins
+            self.has_begun = True
             begun()
             output = self._receive(None)
         if output is not None:
