@@ -120,7 +120,7 @@ class World:
         self.opening = Turn(5, 1, 1, 2, [], Status.RUNNING, None, 9, b"{}")
         self.new = NewRun("run", "flow", "1", b"digest", to_row(self.started), 1_000, None, "worker")
         self.bulk = Bulk()
-        self.runner = StepRunner(SystemClock(), 10, 2, random.Random(1), _nothing, _nothing, _nothing)
+        self.runner = StepRunner(SystemClock(), 10, 2, 1, random.Random(1), _nothing, _nothing, _nothing)
         self.runner._loop = _Host()  # type: ignore[assignment]
         self.attempt = Attempt(self.resident, self.operation, 1, True)
         self.outcome = Outcome(self.operation, self.body, 2_000, 6)

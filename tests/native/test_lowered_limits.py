@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,13 +38,13 @@ def with_world(check: Callable[[World], None], flow: Any = counts) -> None:
         done = asyncio.get_running_loop().create_future()
 
         def run() -> None:
-            world = World(flow)
             try:
-                done.set_result(check(world))
+                with contextlib.closing(World(flow)) as world:
+                    check(world)
             except BaseException as error:
                 done.set_exception(error)
-            finally:
-                world.close()
+            else:
+                done.set_result(None)
 
         asyncio.get_running_loop().call_soon(run)
         await done
