@@ -76,6 +76,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
+from perdure.given import qualified_name
 from perdure.limits import DURATION_SECONDS_MAX, ERROR_LINE_CHARS_MAX
 
 
@@ -555,11 +556,12 @@ class NotReplayable(RehearsalError):
 
 def describe(error: BaseException) -> str:
     """Class and text of any exception, even one whose `__str__` raises."""
+    name = qualified_name(type(error))
     try:
-        text = str(error)
+        text = str.__str__(str(error))
     except Exception:
         text = "<its message could not be read>"
-    return written_out(f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__)
+    return written_out(f"{name}: {text}" if text else name)
 
 
 def written_out(text: str) -> str:

@@ -17,7 +17,8 @@ from perdure.store.items import hurry_item
 
 async def pause(store: Store, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
     """Stop a run until `unpause`. None if it is paused already. Raises `RunNotFound`, `ActionRefused`."""
-    text = f"paused by {check_reason(reason)}" if reason else "paused"
+    by = check_reason(reason)
+    text = f"paused by {by}" if by else "paused"
     row = await row_of(store, run_id)
     told = await store.pause(run_id, text, at)
     if told is None:
@@ -41,6 +42,7 @@ async def retry(store: Store, run_id: str, location: str, at: int) -> Delivery |
 
     Raises `RunNotFound`, `UnknownLocation`, and `ActionRefused` if nothing is in a backoff.
     """
+    location = check_text(location, "the location")
     row = await row_of(store, run_id)
     if row.status not in CLAIMABLE:
         raise ActionRefused(f"run {run_id!r} has no step to retry: {_stands(row)}")
@@ -88,7 +90,7 @@ async def prune(
     wanted = frozenset(statuses)
     if not wanted <= TERMINAL:
         raise BadArgument(f"only ended runs can be pruned: {', '.join(sorted(TERMINAL))}.")
-    check_text(workflow, "workflow")
+    workflow = check_text(workflow, "workflow")
     where = RunFilter(statuses=wanted, workflow=workflow, finished_before=finished_before)
     before: RunKey | None = None
     while rows := await store.list_runs(where, limits.PRUNE_BATCH, before):

@@ -26,12 +26,13 @@ from perdure.admin.reading import (
     records_of,
     row_of,
 )
-from perdure.errors import ActionRefused, BadArgument, EncodingError, RunConflict, UnknownLocation
+from perdure.errors import ActionRefused, BadArgument, EncodingError, PerdureError, RunConflict, UnknownLocation
+from perdure.given import shown, whole_of
 from perdure.kernel import journal
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Body, Record, Row, to_row
 from perdure.kernel.operation import Frontier, Waiting, unchecked_frontier
-from perdure.kernel.verbs import check_run_id
+from perdure.kernel.verbs import check_flag, check_run_id, check_text
 from perdure.store.base import Existing, InboxItem, ItemKind, NewItem, RunRow, Snapshot, Status, Store
 from perdure.store.items import input_digest
 
@@ -63,13 +64,17 @@ async def fork(
     workflow by name. Values are plain JSON, as `perdure history` shows them, or of the type they have in the code.
     Raises `RunNotFound`, `UnknownLocation`, `ActionRefused`, `RunConflict`.
     """
-    check_run_id(new_id)
+    new_id, run_id = check_run_id(new_id), check_run_id(run_id, allow_children=True)
+    location = check_text(location, "the location")
+    arguments = _checked_arguments(arguments)
     if new_id == run_id:
         raise BadArgument(f"the new run needs an id of its own, not {run_id!r} again.")
     row = await row_of(store, run_id)
-    number = generation or row.generation
-    if not 1 <= number <= row.generation:
-        raise BadArgument(f"run {run_id!r} has the generations 1 to {row.generation}, not {generation!r}.")
+    number = row.generation if generation is None else whole_of(generation)
+    if number is None or not 0 <= number <= row.generation:
+        raise BadArgument(f"run {run_id!r} has the generations 1 to {row.generation}, not {shown(generation)}.")
+    number = number or row.generation
+    paused = check_flag(paused, "paused")
     whole = await records_of(store, row, number)
     records = [record for record in counting(whole) if not isinstance(record.body, (journal.Resumed, journal.Hurried))]
     past = _Past(row, records, frontier_of(row) if number == row.generation else None)
@@ -239,6 +244,18 @@ def _renumbered(kept: Sequence[Record]) -> Iterator[Record]:
         yield msgspec.structs.replace(record, seq=seq, body=body)
 
 
+def _checked_arguments(arguments: Any) -> dict[str, Any] | None:
+    if arguments is None:
+        return None
+    try:
+        found: dict[Any, Any] = dict(arguments)
+    except Exception:  # code of what was given
+        found = {None: None}
+    if not all(type(name) is str for name in found):
+        raise BadArgument(f"arguments is a dict of the workflow's arguments by name, not {shown(arguments)}.")
+    return found
+
+
 def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row: RunRow) -> list[Record]:
     """The new run has no parent, and other arguments if wanted."""
     first = kept[0]
@@ -250,9 +267,9 @@ def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row
         for name, value in arguments.items():
             if name not in known:
                 raise BadArgument(
-                    f"the input of run {row.id!r} has no argument {name!r}; it has {', '.join(map(repr, known))}."
+                    f"the input of run {row.id!r} has no argument {shown(name)}; it has {', '.join(map(repr, known))}."
                 )
-            known[name] = Raw(encode(value, f"the argument {name!r}"))
+            known[name] = Raw(encode(value, f"the argument {shown(name)}"))
         data = Raw(msgspec.json.encode(known))
     body = msgspec.structs.replace(first.body, parent=None, input=data)
     return [msgspec.structs.replace(first, body=body), *kept[1:]]
@@ -260,12 +277,17 @@ def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row
 
 def encode(value: Any, what: str) -> bytes:
     """Raw JSON as it is; plain values as an unannotated value; objects by their class."""
-    if isinstance(value, Raw):
+    if type(value) is Raw:
         return bytes(value)
     try:
         return codec_for(Any).encode(value, what)
-    except EncodingError:
-        return codec_for(type(value)).encode(value, what)
+    except EncodingError as error:
+        try:
+            return codec_for(type(value)).encode(value, what)
+        except PerdureError:
+            raise
+        except Exception:  # of its class, which cannot be looked at
+            raise error from None
 
 
 def _received(records: Sequence[Record]) -> list[NewItem]:

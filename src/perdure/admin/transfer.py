@@ -22,7 +22,7 @@ from perdure.errors import ExportUnusable, PerdureError, RunNotFound
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.journal import ABSENT, LoopState, Record, Row, Started, from_row
 from perdure.kernel.operation import told_again
-from perdure.kernel.verbs import check_run_id
+from perdure.kernel.verbs import check_flag, check_reason, check_run_id
 from perdure.store.base import CLAIMABLE, ItemKind, Loaded, NewItem, RunRow, Snapshot, Status, Store
 
 FORMAT: Final = "perdure-run"
@@ -138,6 +138,7 @@ async def import_run(
     An open run is paused unless `paused=False`. Importing the same file again changes nothing. Raises
     `ExportUnusable` or `RunConflict`, and then nothing was written.
     """
+    source, paused = check_reason(source), check_flag(paused, "paused")
     body = read(data, source)
     new_id = body.id if run_id is None else check_run_id(run_id)
     await put(store, _snapshot(body, new_id, source, paused))

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
-from perdure.authoring.inspect import place_of
+from perdure.authoring.inspect import defined, place_of
 from perdure.authoring.registry import check_name, registry
 from perdure.errors import BadArgument, BadDefinition, UnstorableType
+from perdure.given import an_instance, class_name, qualified_name, shown, text_of
 from perdure.kernel.codec import codec_for, why_not_storable
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec
 from perdure.kernel.verbs import seconds_of
@@ -57,25 +58,29 @@ def event(
     policy = _policy(delivery, consume, expires, undelivered)
 
     def decorate(target: Any) -> Any:
-        if not isinstance(target, type):
-            raise BadDefinition(f"@event decorates a class, not {type(target).__name__}.")
+        if not an_instance(target, type):
+            raise BadDefinition(f"@event decorates a class, not {class_name(type(target))}.")
         place = place_of(target)
         reason = why_not_storable(target)
         if reason is not None:
             raise UnstorableType(
-                f"event {target.__qualname__} cannot be stored: {reason} ({place}). Make it a dataclass of plain data."
+                f"event {qualified_name(target)} cannot be stored: {reason} ({place}). "
+                "Make it a dataclass of plain data."
             )
         spec = EventSpec(
-            name=check_name(name or target.__name__, "an event"),
+            name=check_name(class_name(target) if name is None else name, "an event"),
             type=target,
             codec=codec_for(target),
             policy=policy,
         )
         registry.add_event(spec, place)
-        target.__perdure_event__ = spec  # type: ignore[attr-defined]
+        target.__perdure_event__ = spec
         return target
 
-    return decorate if cls is None else decorate(cls)
+    def looked_at(target: Any) -> Any:
+        return defined("what @event decorates", lambda: decorate(target))
+
+    return looked_at if cls is None else looked_at(cls)
 
 
 def _policy(delivery: Any, consume: Any, expires: Any, undelivered: Any) -> EventPolicy:
@@ -84,10 +89,10 @@ def _policy(delivery: Any, consume: Any, expires: Any, undelivered: Any) -> Even
         ("delivery", delivery, get_args(Delivery)),
         ("undelivered", undelivered, get_args(Undelivered)),
     ):
-        if value not in known:
-            raise BadDefinition(f"@event({name}=...) is {' or '.join(map(repr, known))}, not {value!r}.")
-    if not isinstance(consume, bool):
-        raise BadDefinition(f"@event(consume=...) is True or False, not {consume!r}.")
+        if text_of(value) not in known:
+            raise BadDefinition(f"@event({name}=...) is {' or '.join(map(repr, known))}, not {shown(value)}.")
+    if type(consume) is not bool:
+        raise BadDefinition(f"@event(consume=...) is True or False, not {shown(consume)}.")
     microseconds = None
     if expires is not None:
         try:
@@ -95,6 +100,10 @@ def _policy(delivery: Any, consume: Any, expires: Any, undelivered: Any) -> Even
         except BadArgument as error:
             raise BadDefinition(error.message) from None
         if microseconds <= 0:
-            raise BadDefinition(f"@event(expires=...) must be more than zero, and {expires!r} is not.")
-    policy = EventPolicy(delivery, consume, microseconds, undelivered)
+            raise BadDefinition(f"@event(expires=...) must be more than zero, and {shown(expires)} is not.")
+    policy = EventPolicy(_exactly(delivery), consume, microseconds, _exactly(undelivered))
     return DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
+
+
+def _exactly(choice: Any) -> Any:
+    return text_of(choice)

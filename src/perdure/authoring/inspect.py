@@ -8,11 +8,14 @@ import os
 import sys
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.authoring.registry import Place
-from perdure.errors import BadDefinition, UnstorableType
+from perdure.errors import BadDefinition, PerdureError, UnstorableType, describe_line
+from perdure.given import an_instance, class_name
 from perdure.kernel.codec import ArgumentsCodec, ValueCodec, codec_for, why_not_storable
+
+T = TypeVar("T")
 
 
 def place_of(target: Any) -> Place:
@@ -33,10 +36,24 @@ def place_of(target: Any) -> Place:
         return Place(getattr(cls, "__module__", "?"), 0, qualname)
 
 
+def defined(what: str, make: Callable[[], T]) -> T:
+    """What `make` makes of something that is decorated. An error of its own code, when it is looked at, is a
+    `BadDefinition`; what Python or perdure say about it stays."""
+    try:
+        return make()
+    except (PerdureError, TypeError, ValueError, SyntaxError, Warning):
+        raise
+    except Exception as error:
+        raise BadDefinition(f"{what} cannot be looked at: {describe_line(error)}.") from error
+
+
 def name_of(target: Any) -> str:
-    if isinstance(target, functools.partial):
+    if an_instance(target, functools.partial):
         return name_of(target.func)
-    return str(getattr(target, "__name__", None) or type(target).__name__)
+    try:
+        return str.__str__(getattr(target, "__name__", None) or class_name(type(target)))
+    except Exception:  # code of what was given, or a name that is no text
+        return class_name(type(target))
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -78,8 +95,10 @@ class Shape:
             return typing.get_type_hints(function, localns=self._locals, include_extras=True)
         except NameError:
             return None
-        except TypeError as error:
-            raise BadDefinition(f"the annotations of {self.what} ({self.place}) cannot be read: {error}.") from None
+        except Exception as error:  # also of the code of an object that is no annotation
+            raise BadDefinition(
+                f"the annotations of {self.what} ({self.place}) cannot be read: {describe_line(error)}."
+            ) from None
 
     @functools.cached_property
     def hints(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from perdure.errors import BadDefinition
+from perdure.given import an_instance, is_a, number_of, shown, text_of, whole_of
 from perdure.kernel.retry import RetryOn, RetryPolicy
 from perdure.kernel.verbs import Duration, seconds_of
 
@@ -93,47 +94,53 @@ def _policy(present: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attempts(value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise BadDefinition(f"max_attempts is a whole number or None, not {value!r}.")
-    return value
+    exact = whole_of(value)
+    if value is not None and exact is None:
+        raise BadDefinition(f"max_attempts is a whole number or None, not {shown(value)}.")
+    return exact
 
 
 def _number(name: str, value: Any) -> float:
-    if not isinstance(value, (int, float)):
-        raise BadDefinition(f"{name} is a number, not {value!r}.")
-    return float(value)
+    number = float(value) if type(value) is bool else number_of(value)
+    if number is None:
+        raise BadDefinition(f"{name} is a number, not {shown(value)}.")
+    return number
 
 
 def _retry_on(value: Any) -> Any:
-    types = (value,) if isinstance(value, type) else value
-    if isinstance(types, tuple) and types and all(isinstance(t, type) and issubclass(t, BaseException) for t in types):
-        return types
-    if not isinstance(types, tuple) and callable(types):
+    types = (value,) if an_instance(value, type) else value
+    is_tuple = an_instance(types, tuple)
+    given = tuple(tuple.__iter__(types)) if is_tuple else ()
+    if given and all(an_instance(t, type) and is_a(t, (BaseException,)) for t in given):
+        return given
+    if not is_tuple and callable(types):
         return types
     raise BadDefinition(
-        f"retry_on is an exception class, a tuple of them, or a function of the exception, not {value!r}."
+        f"retry_on is an exception class, a tuple of them, or a function of the exception, not {shown(value)}."
     )
 
 
 def _concurrency(value: Any) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise BadDefinition(f"concurrency is a whole number of at least 1, not {value!r}.")
-    return value
+    exact = whole_of(value)
+    if exact is None or exact < 1:
+        raise BadDefinition(f"concurrency is a whole number of at least 1, not {shown(value)}.")
+    return exact
 
 
 def _isolation(value: Any) -> Any:
-    if value not in ("none", "process"):
-        raise BadDefinition(f"isolation is 'none' or 'process', not {value!r}.")
-    return value
+    chosen = text_of(value)
+    if chosen not in ("none", "process"):
+        raise BadDefinition(f"isolation is 'none' or 'process', not {shown(value)}.")
+    return chosen
 
 
 def _hook(value: Any) -> Any:
     if not callable(value):
-        raise BadDefinition(f"on_retry is a function, async or not, that takes a FailedAttempt, not {value!r}.")
+        raise BadDefinition(f"on_retry is a function, async or not, that takes a FailedAttempt, not {shown(value)}.")
     return value
 
 
 def _undo(value: Any) -> Any:
     if not callable(value):
-        raise BadDefinition(f"undo is a step or another async function of this step's output, not {value!r}.")
+        raise BadDefinition(f"undo is a step or another async function of this step's output, not {shown(value)}.")
     return value

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import BadDefinition, NameClash, UnknownWorkflow
+from perdure.given import shown, text_of
 from perdure.kernel.definitions import EventSpec, WorkflowSpec
 from perdure.kernel.versions import newest, version_order
 
@@ -38,12 +39,13 @@ class Place(msgspec.Struct, frozen=True):
 
 def check_name(name: str, what: str) -> str:
     """Names become parts of locations, where '/', '#' and '~' have a meaning."""
-    if not isinstance(name, str) or not re.fullmatch(_NAME, name) or len(name.encode()) > limits.NAME_BYTES_MAX:
+    exact = text_of(name)
+    if exact is None or not re.fullmatch(_NAME, exact) or len(exact.encode()) > limits.NAME_BYTES_MAX:
         raise BadDefinition(
-            f"{name!r} cannot name {what}: a name has no spaces, control or half characters, '/', '#' or '~', "
+            f"{shown(name)} cannot name {what}: a name has no spaces, control or half characters, '/', '#' or '~', "
             f"and at most {limits.NAME_BYTES_MAX} bytes."
         )
-    return name
+    return exact
 
 
 class _Table(Generic[T]):

@@ -18,6 +18,7 @@ from perdure.authoring.options import StepOptions
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadArgument, Critical, UnstorableType
+from perdure.given import an_instance, class_name, shown, whole_of
 from perdure.kernel.codec import ValueCodec, codec_for, why_not_storable
 from perdure.kernel.compose import cancel_and_wait, is_name, single_operations
 from perdure.kernel.iterations import Break, run_loop
@@ -70,11 +71,11 @@ def loop(
     """
     run = current_run("loop")
     if not callable(body):
-        raise BadArgument(f"the body of a loop is an async function, not {type(body).__name__}.")
+        raise BadArgument(f"the body of a loop is an async function, not {class_name(type(body))}.")
     _check_count("keep", keep, 0)
     _check_count("commit_every", commit_every, 1)
     if not is_name(name):
-        raise BadArgument(f"the name of a loop is text without spaces, '/', '#' and '~', not {name!r}.")
+        raise BadArgument(f"the name of a loop is text without spaces, '/', '#' and '~', not {shown(name)}.")
     _check_body(getattr(body, "__code__", None), name)
     first = () if state is _NO_STATE else (state,)
     return _loop(run, name, body, first, _codec(body) if first else codec_for(Any), keep, commit_every)
@@ -101,8 +102,9 @@ def _check_body(code: CodeType | None, name: str) -> None:
 
 
 def _check_count(what: str, value: int, minimum: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise BadArgument(f"{what} is a whole number of at least {minimum}, not {value!r}.")
+    exact = whole_of(value)
+    if exact is None or exact < minimum:
+        raise BadArgument(f"{what} is a whole number of at least {minimum}, not {shown(value)}.")
 
 
 def _codec(body: Callable[..., Any]) -> ValueCodec[Any]:
@@ -156,9 +158,9 @@ async def traverse(
     run = current_run("traverse")
     _check_count("limit", limit, 1)
     if not callable(function):
-        raise BadArgument(f"traverse needs a function of one item, not {type(function).__name__}.")
+        raise BadArgument(f"traverse needs a function of one item, not {class_name(type(function))}.")
     if not is_name(name):
-        raise BadArgument(f"the name of a traverse is text without spaces, '/', '#' and '~', not {name!r}.")
+        raise BadArgument(f"the name of a traverse is text without spaces, '/', '#' and '~', not {shown(name)}.")
     call = _recorded(function, name)
     parent = run.loop.branch()
     path = parent.locate(name)
@@ -190,7 +192,7 @@ async def _call(function: Callable[[Any], Awaitable[Any]], item: Any) -> Any:
 
 
 def _recorded(function: Any, name: str) -> Callable[[Any], Awaitable[Any]]:
-    if isinstance(function, (Step, Workflow)) or _is_async(function):
+    if an_instance(function, Step, Workflow) or _is_async(function):
         return function  # type: ignore[no-any-return]
     own = name_of(function)
     if own == "<lambda>":  # usually short for a call of a step: `lambda order: charge(order, 5)`
@@ -203,7 +205,7 @@ def _lambda(function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         asked = function(item)
         if not isinstance(asked, Awaitable):
             raise BadArgument(
-                f"the lambda given to traverse returned {type(asked).__name__}, which cannot be awaited, so nothing "
+                f"the lambda given to traverse returned {class_name(type(asked))}, which cannot be awaited, so nothing "
                 "was recorded. Call a step in it, or give traverse a function made with `def`."
             )
         return await asked

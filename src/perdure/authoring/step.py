@@ -13,10 +13,11 @@ from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from perdure import native
-from perdure.authoring.inspect import Shape, name_of
+from perdure.authoring.inspect import Shape, defined, name_of
 from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
+from perdure.given import class_name
 from perdure.kernel.definitions import StepSpec
 from perdure.kernel.digests import blake
 from perdure.kernel.loop import RunLoop, StepName, single_operation_codes
@@ -206,8 +207,8 @@ def step(function: Any = None, /, **options: Unpack[Options]) -> Any:
 
     def decorate(target: Callable[..., Any]) -> Step[..., Any]:
         if not callable(target):
-            raise BadDefinition(f"@step needs a function or a callable object, not {type(target).__name__}.")
-        return Step(target, options.get("name"), settings)
+            raise BadDefinition(f"@step needs a function or a callable object, not {class_name(type(target))}.")
+        return defined("what @step decorates", lambda: Step(target, options.get("name"), settings))
 
     return decorate if function is None else decorate(function)
 

@@ -10,10 +10,11 @@ from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar
 
 from perdure.authoring.choices import auto_settings
 from perdure.authoring.globals import with_stand_ins
-from perdure.authoring.inspect import Shape, caller_locals, name_of, place_of
+from perdure.authoring.inspect import Shape, caller_locals, defined, name_of, place_of
 from perdure.authoring.options import CallOptions, StepOptions
 from perdure.authoring.registry import check_name, registry
 from perdure.errors import BadArgument, BadDefinition, NotInWorkflow, written_out
+from perdure.given import an_instance, class_name, shown, text_of
 from perdure.kernel import verbs
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.sites import caller_site
@@ -135,9 +136,10 @@ class Workflow(Generic[P, R]):
 
 
 def _check_version(version: str) -> str:
-    if not isinstance(version, str) or not version.strip() or len(version) > 50 or version != written_out(version):
-        raise BadDefinition(f"a version is a short text such as '2' or '2.1', not {version!r}.")
-    return version
+    exact = text_of(version)
+    if exact is None or not exact.strip() or len(exact) > 50 or exact != written_out(exact):
+        raise BadDefinition(f"a version is a short text such as '2' or '2.1', not {shown(version)}.")
+    return exact
 
 
 class WorkflowDecorator(Protocol):
@@ -190,12 +192,14 @@ def workflow(
     ...     return await ship(order_id)
     """
 
+    if type(auto) is not bool:
+        raise BadDefinition(f"@workflow(auto=...) is True or False, not {shown(auto)}.")
     if options and not auto:
         raise TypeError(f"a workflow has no option {min(options)!r}: options of steps need auto=True.")
     settings = auto_settings(options) if auto else None
 
     def decorate(target: Callable[..., Any]) -> Workflow[..., Any]:
-        return Workflow(target, name, version, cancel_grace, settings)
+        return defined("what @workflow decorates", lambda: Workflow(target, name, version, cancel_grace, settings))
 
     return decorate if function is None else decorate(function)
 
@@ -214,8 +218,10 @@ async def start_child(
     Its id is the parent's id and the location, unless given. `detach=True` makes it independent: it is neither
     cancelled with its parent nor awaited by it. Raises `RunConflict` if a given id is taken by something else.
     """
-    if not isinstance(invocation, Invocation):
-        raise BadArgument(f"start_child needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
+    if not an_instance(invocation, Invocation):
+        kind = class_name(type(invocation))
+        raise BadArgument(f"start_child needs a workflow call such as fulfil('o-1'), not {kind}.")
+    detach = verbs.check_flag(detach, "detach")
     return await verbs.start_child_run(invocation.spec, invocation.data, id, detach, caller_site())
 
 
@@ -226,10 +232,9 @@ async def continue_as(target: Any = ..., /, *args: Any, **kwargs: Any) -> NoRetu
     same; `continue_as("o-2")` is the newest version of the same workflow. Unread events and `state` carry over,
     children that are not detached are cancelled. Nothing after this call runs.
     """
-    match target:
-        case Invocation():
-            await verbs.continue_run_with(target.spec, target.data)
-        case Workflow():
-            await verbs.continue_run_as(target.spec, args, kwargs)
-        case _:
-            await verbs.continue_run_as(None, args if target is ... else (target, *args), kwargs)
+    if an_instance(target, Invocation):
+        await verbs.continue_run_with(target.spec, target.data)
+    elif an_instance(target, Workflow):
+        await verbs.continue_run_as(target.spec, args, kwargs)
+    else:
+        await verbs.continue_run_as(None, args if target is ... else (target, *args), kwargs)

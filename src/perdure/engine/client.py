@@ -33,6 +33,7 @@ from perdure.errors import (
     StoreError,
     StoreLost,
 )
+from perdure.given import an_instance, class_name, shown, text_of
 from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, WorkflowSpec
 from perdure.kernel.journal import Record, from_row, to_row
@@ -42,6 +43,7 @@ from perdure.kernel.verbs import (
     check_reason,
     check_run_id,
     check_text,
+    check_whole,
     event_spec,
     positive_seconds_of,
 )
@@ -101,10 +103,10 @@ class Client:
         Returns its id and, if it has already ended by then, its last record.
         """
         last: Record | None = None
-        if not isinstance(invocation, Invocation):
-            raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {type(invocation).__name__}.")
-        if on_conflict not in ("return", "raise"):
-            raise BadArgument(f"on_conflict is 'return' or 'raise', not {on_conflict!r}.")
+        if type(invocation) is not Invocation and not an_instance(invocation, Invocation):
+            raise BadArgument(f"start needs a workflow call such as fulfil('o-1'), not {class_name(type(invocation))}.")
+        if text_of(on_conflict) not in ("return", "raise"):
+            raise BadArgument(f"on_conflict is 'return' or 'raise', not {shown(on_conflict)}.")
         run_id = check_run_id(run_id) if run_id is not None else new_run_id(self._rng, self._clock.now())
         self.check_lost()
         if self._worker is None:
@@ -155,9 +157,9 @@ class Client:
     async def send_raw(
         self, run_id: str, type_name: str, data: bytes, key: str | None, policy: EventPolicy = DEFAULT_POLICY
     ) -> None:
-        check_run_id(run_id, allow_children=True)
-        check_key(key)
-        check_text(type_name, "the type of an event")
+        run_id = check_run_id(run_id, allow_children=True)
+        key = check_key(key)
+        type_name = check_text(type_name, "the type of an event")
         item = NewItem(
             kind=ItemKind.EVENT, type=type_name, data=data, sent_at=self._clock.now(), dedup=key, policy=policy
         )
@@ -166,7 +168,7 @@ class Client:
             self._worker.deliver(appended.delivery)
 
     async def cancel(self, run_id: str, reason: str) -> bool:
-        check_run_id(run_id, allow_children=True)
+        run_id = check_run_id(run_id, allow_children=True)
         item = cancel_item(check_reason(reason), self._clock.now())
         delivery = await self._store.request_cancel(run_id, item)
         if delivery is not None and self._worker is not None:
@@ -175,6 +177,7 @@ class Client:
 
     async def terminate(self, run_id: str, reason: str) -> bool:
         reason = check_reason(reason)
+        run_id = check_run_id(run_id, allow_children=True)
         row = await self._row(run_id)
         deliveries = await self._store.terminate(run_id, reason, self._clock.now())
         if deliveries is None:
@@ -208,6 +211,7 @@ class Client:
 
     async def end_of(self, run_id: str) -> Record:
         """Wait for the end of a run: its last record. Raises `RunParked`, `RunNotFound`."""
+        run_id = check_run_id(run_id, allow_children=True)
         while True:
             self.check_lost()
             if self.closed:
@@ -240,7 +244,8 @@ class Client:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     async def _row(self, run_id: str) -> RunRow:
-        row = await self._store.get(check_run_id(run_id, allow_children=True))
+        run_id = check_run_id(run_id, allow_children=True)
+        row = await self._store.get(run_id)
         if row is None:
             raise RunNotFound(f"no run has the id {run_id!r}.")
         return row
@@ -268,15 +273,15 @@ class Client:
         limit: int,
         after: str | None,
     ) -> list[RunView]:
-        if not isinstance(limit, int) or not 1 <= limit <= limits.PAGE_SIZE_MAX:
-            raise BadArgument(f"limit is a whole number between 1 and {limits.PAGE_SIZE_MAX}, not {limit!r}.")
+        limit = check_whole(limit, "limit", 1, limits.PAGE_SIZE_MAX)
         before = (await self._row(after)).key if after is not None else None
-        check_text(workflow, "workflow")
-        check_text(id_prefix, "id_prefix")
+        workflow = check_text(workflow, "workflow")
+        id_prefix = check_text(id_prefix, "id_prefix")
         where = RunFilter(statuses=statuses, workflow=workflow, id_prefix=id_prefix)
         return [await self._view(row) for row in await self._store.list_runs(where, limit, before)]
 
     async def history(self, run_id: str, generation: int | None) -> Sequence[HistoryEntry]:
         row = await self._row(run_id)
-        rows = await self._store.journal(row.key, generation or row.generation)
+        number = row.generation if generation is None else check_whole(generation, "generation", 0, 2**31)
+        rows = await self._store.journal(row.key, number or row.generation)
         return [history_entry(one) for one in rows]

@@ -31,10 +31,11 @@ from perdure.engine.settings import Settings, load_settings
 from perdure.engine.signals import Signals
 from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, Forbidden, StoreLost, StoreUnavailable, WrongLoop
+from perdure.given import class_name, shown, text_of
 from perdure.kernel.codec import codec_for
 from perdure.kernel.journal import Record
 from perdure.kernel.values import ValueCodec
-from perdure.kernel.verbs import Duration, check_run_id, positive_seconds_of, running_run
+from perdure.kernel.verbs import Duration, check_run_id, check_text, positive_seconds_of, running_run
 from perdure.store import open_store
 from perdure.store.base import TERMINAL, Status, Store, WorkerInfo
 
@@ -104,14 +105,9 @@ class Engine:
         clock: Clock | None = None,
         **settings: Any,
     ) -> None:
-        if not isinstance(url, (str, os.PathLike)) and not hasattr(url, "commit"):
-            raise BadArgument(
-                "Engine needs a path such as 'orders.db', a URL such as 'sqlite:///orders.db', ':memory:' or a store, "
-                f"not {type(url).__name__}."
-            )
-        self._store = open_store(url) if isinstance(url, (str, os.PathLike)) else url
+        self._store = _store_of(url)
         self._with_worker = worker
-        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._name = check_text(name, "the name of a worker") or f"{socket.gethostname()}-{os.getpid()}"
         self.settings: Settings = load_settings(settings)
         self._clock: Timekeeper = timekeeper(clock)
         # Draws worker ids, seeds of runs and jitter; nothing here is a secret.
@@ -541,14 +537,33 @@ class Engine:
         return f"<Engine on {self._store!r}>"
 
 
+def _store_of(url: Any) -> Store:
+    text = text_of(url)
+    if text is not None:
+        try:
+            return open_store(text)
+        except UnicodeEncodeError:
+            raise BadArgument(f"the path of a store holds half a character: {shown(text)}.") from None
+    try:
+        is_path, is_store = isinstance(url, os.PathLike), hasattr(url, "commit")
+    except Exception:  # code of what was given
+        is_path = is_store = False
+    if not is_path and not is_store:
+        raise BadArgument(
+            "Engine needs a path such as 'orders.db', a URL such as 'sqlite:///orders.db', ':memory:' or a store, "
+            f"not {class_name(type(url))}."
+        )
+    return open_store(url) if is_path else url
+
+
 def _statuses(status: str | Status | Iterable[str | Status] | None) -> frozenset[Status]:
     if status is None:
         return frozenset()
-    wanted = [status] if isinstance(status, str) else list(status)
     try:
-        return frozenset(Status(one) for one in wanted)
-    except ValueError:
-        raise BadArgument(f"{status!r} is not a status. Known: {', '.join(Status)}.") from None
+        wanted: Any = [status] if text_of(status) is not None else list(status)
+        return frozenset(Status(text_of(one) or "") for one in wanted)
+    except Exception:  # it cannot be gone through, or holds what is no status
+        raise BadArgument(f"{shown(status)} is not a status. Known: {', '.join(Status)}.") from None
 
 
 def _report_death(task: asyncio.Task[None]) -> None:

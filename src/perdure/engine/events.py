@@ -16,9 +16,10 @@ from perdure.engine.settings import Settings
 from perdure.engine.signals import Signals
 from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, EngineNotOpen, NoReply, RunNotFound, RunParked
+from perdure.given import shown, whole_of
 from perdure.kernel.codec import codec_for
 from perdure.kernel.definitions import EventPolicy
-from perdure.kernel.verbs import check_key, check_run_id, check_text, event_spec
+from perdure.kernel.verbs import check_key, check_run_id, check_text, check_whole, event_spec
 from perdure.store.base import Delivery, ItemKind, NewItem, RunKey, Status, Store
 from perdure.store.items import request_name
 
@@ -55,8 +56,8 @@ class EventClient:
         await self.publish_raw(spec.name, data, key, spec.policy)
 
     async def publish_raw(self, type_name: str, data: bytes, key: str | None, policy: EventPolicy) -> None:
-        check_key(key)
-        check_text(type_name, "the type of an event")
+        key = check_key(key)
+        type_name = check_text(type_name, "the type of an event")
         now = self._clock.now()
         item = NewItem(kind=ItemKind.EVENT, type=type_name, data=data, sent_at=now, dedup=key, policy=policy)
         published = await self._store.publish(item, self._pending_max)
@@ -78,8 +79,8 @@ class EventClient:
 
     async def request(self, run_id: str, event: Any, timeout: float | None, key: str | None) -> Any:
         """Send an event and wait for the workflow's `reply`."""
-        check_run_id(run_id, allow_children=True)
-        check_key(key)
+        run_id = check_run_id(run_id, allow_children=True)
+        key = check_key(key)
         spec = event_spec(type(event))
         data = spec.codec.encode(event, f"the event {spec.name!r}")
         # With a key, whoever asks again after a crash asks the same: it finds the answer, or waits for it.
@@ -137,20 +138,20 @@ class EventClient:
     # -- looking -------------------------------------------------------------------------------------------------
 
     async def published(self, type_name: str | None, limit: int, after: int) -> list[PublishedView]:
-        _check_page(limit)
-        check_text(type_name, "type")
+        limit, after = _check_page(limit, after)
+        type_name = check_text(type_name, "type")
         return [published_view(one) for one in await self._store.publications(type_name, limit, after)]
 
     async def letters(self, type_name: str | None, limit: int, after: int) -> list[DeadLetterView]:
-        _check_page(limit)
-        check_text(type_name, "type")
+        limit, after = _check_page(limit, after)
+        type_name = check_text(type_name, "type")
         return [letter_view(one) for one in await self._store.letters(type_name, limit, after)]
 
     # -- dead letters --------------------------------------------------------------------------------------------
 
     async def replay(self, letter_id: int, run_id: str | None) -> None:
         if run_id is not None:
-            check_run_id(run_id, allow_children=True)
+            run_id = check_run_id(run_id, allow_children=True)
         now = self._clock.now()
         published = await self._store.replay_letter(_check_number(letter_id), run_id, now, self._pending_max)
         await self._hand_over(published.deliveries, more=published.more)
@@ -159,12 +160,12 @@ class EventClient:
         return await self._store.remove_letters([_check_number(letter_id) for letter_id in letter_ids])
 
 
-def _check_page(limit: int) -> None:
-    if not isinstance(limit, int) or not 1 <= limit <= limits.PAGE_SIZE_MAX:
-        raise BadArgument(f"limit is a whole number between 1 and {limits.PAGE_SIZE_MAX}, not {limit!r}.")
+def _check_page(limit: int, after: int) -> tuple[int, int]:
+    return check_whole(limit, "limit", 1, limits.PAGE_SIZE_MAX), check_whole(after, "after", 0, 2**63 - 1)
 
 
 def _check_number(letter_id: int) -> int:
-    if not isinstance(letter_id, int) or isinstance(letter_id, bool) or not 0 < letter_id < 2**63:
-        raise BadArgument(f"a dead letter has a whole number, not {letter_id!r:.60}.")
-    return letter_id
+    exact = whole_of(letter_id)
+    if exact is None or not 0 < exact < 2**63:
+        raise BadArgument(f"a dead letter has a whole number, not {shown(letter_id)}.")
+    return exact

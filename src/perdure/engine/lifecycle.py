@@ -21,6 +21,7 @@ from perdure.engine.ids import new_run_id
 from perdure.engine.worker import Worker
 from perdure.kernel.journal import Record
 from perdure.kernel.operation import decode_frontier
+from perdure.kernel.verbs import check_run_id
 from perdure.store.base import Delivery, RunRow, Status, Store
 
 
@@ -44,6 +45,7 @@ class Lifecycle:
         self._hint = hint
 
     async def resume(self, run_id: str) -> bool:
+        run_id = check_run_id(run_id, allow_children=True)
         resumed = await resuming.resume(self._store, run_id, self._clock.now(), self._replay)
         self._hint()
         return resumed
@@ -52,16 +54,19 @@ class Lifecycle:
         return await in_callback(lambda: replay_records(self._registry, row, records, decode_frontier(frontier)))
 
     async def pause(self, run_id: str, reason: str) -> bool:
+        run_id = check_run_id(run_id, allow_children=True)
         told = await actions.pause(self._store, run_id, reason, self._clock.now())
         self._deliver(told or ())
         return told is not None
 
     async def unpause(self, run_id: str) -> bool:
+        run_id = check_run_id(run_id, allow_children=True)
         changed = await actions.unpause(self._store, run_id, self._clock.now())
         self._hint()
         return changed
 
     async def retry(self, run_id: str, location: str) -> None:
+        run_id = check_run_id(run_id, allow_children=True)
         told = await actions.retry(self._store, run_id, location, self._clock.now())
         self._deliver([told] if told is not None else [])
 
@@ -78,6 +83,7 @@ class Lifecycle:
         return chosen
 
     async def delete(self, run_id: str) -> None:
+        run_id = check_run_id(run_id, allow_children=True)
         await actions.delete(self._store, run_id, self._clock.now())
 
     def prune(
@@ -87,6 +93,7 @@ class Lifecycle:
         return actions.prune(self._store, before, statuses, workflow, dry_run=dry_run)
 
     async def export_run(self, run_id: str) -> bytes:
+        run_id = check_run_id(run_id, allow_children=True)
         return await transfer.export_run(self._store, run_id)
 
     async def import_run(self, data: bytes, run_id: str | None, source: str, paused: bool) -> str:
@@ -95,6 +102,7 @@ class Lifecycle:
         return imported
 
     async def why(self, run_id: str) -> Reason:
+        run_id = check_run_id(run_id, allow_children=True)
         return await why(self._store, run_id, self._clock.now(), self._place_of)
 
     def _place_of(self, row: RunRow, location: str) -> str | None:

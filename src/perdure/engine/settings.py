@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure import limits
-from perdure.errors import BadArgument
+from perdure.errors import BadArgument, describe_line
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,12 +67,16 @@ def load_settings(
     merged.update({name: value for name, value in arguments.items() if value is not None})
     try:
         return msgspec.convert(merged, Settings, strict=False)
-    except msgspec.ValidationError as error:
+    except Exception as error:  # of msgspec, or of the code of what was given
         if isinstance(error.__cause__, BadArgument):
             raise error.__cause__ from None
         raise BadArgument(
-            f"a setting is not acceptable: {error}. Known: {', '.join(Settings.__struct_fields__)}."
+            f"a setting is not acceptable: {_reason(error)}. Known: {', '.join(Settings.__struct_fields__)}."
         ) from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, msgspec.ValidationError) else describe_line(error)
 
 
 def _from_pyproject(path: str) -> dict[str, Any]:

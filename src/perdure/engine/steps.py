@@ -40,7 +40,7 @@ from perdure.errors import EncodingError, NotStorable, StepFailed, StepTimeout, 
 from perdure.kernel import journal
 from perdure.kernel.codec import UNREAD, ValueCodec
 from perdure.kernel.definitions import StepSpec
-from perdure.kernel.faults import decode_error, encode_error
+from perdure.kernel.faults import decode_error, encode_error, tame
 from perdure.kernel.journal import Body, StepDone
 from perdure.kernel.operation import StepOperation
 from perdure.kernel.retry import next_attempt_at, total_deadline
@@ -490,9 +490,10 @@ class StepRunner:
         """The code raised. `was_told`: somebody else has cancelled the task in which it runs."""
         self._leave(attempt)
         is_final = False
+        error = tame(error)
         if isinstance(error, Carried):
             is_final = error.is_final
-            error = error.error
+            error = tame(error.error)
         elif is_interrupt(error):
             self._abandon(attempt)
             raise error

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from perdure.given import an_instance
+
 
 class Carried(Exception):
     """What a step's code raised elsewhere, in a thread or a process. Futures and coroutines give some exceptions a
@@ -218,7 +220,7 @@ def _settle(call: Call, result: Any, error: BaseException | None) -> None:
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):  # a Future refuses to carry it
+    elif an_instance(error, StopIteration):  # a Future refuses to carry it
         future.set_exception(RuntimeError("a step raised StopIteration"))
     else:
-        future.set_exception(error if isinstance(error, Exception) else Carried(error))
+        future.set_exception(error if an_instance(error, Exception) else Carried(error))

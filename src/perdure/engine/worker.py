@@ -47,6 +47,7 @@ from perdure.errors import (
     StoreLost,
     StoreUnavailable,
     describe,
+    describe_line,
     written_out,
 )
 from perdure.kernel.commands import CancelStep, Command, Log, RunStep, Warn
@@ -719,7 +720,10 @@ class Worker:
     def _say(self, resident: Resident, commands: Sequence[Command]) -> None:
         for command in commands:
             if isinstance(command, Log):
-                run_logger.log(command.level, command.message, *command.args, extra={"run_id": resident.id})
+                try:
+                    run_logger.log(command.level, command.message, *command.args, extra={"run_id": resident.id})
+                except Exception as error:  # of an argument's class or a filter; the run must not wait for it for ever
+                    run_logger.warning("a line of run %s could not be logged: %s", resident.id, describe_line(error))
             elif isinstance(command, Warn):
                 run_logger.warning("%s", command.message, extra={"run_id": resident.id})
 

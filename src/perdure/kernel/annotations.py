@@ -20,6 +20,8 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+from perdure.given import an_instance, class_name, is_ordinary, qualified_name, readable
+from perdure.given import shown as shown_value
 from perdure.kernel import rare
 from perdure.kernel.instances import fields_of, is_pydantic, runs_code
 from perdure.kernel.shapes import registered
@@ -93,12 +95,13 @@ class Survey:
 
 def is_open(annotation: Any) -> bool:
     """Whether this is no annotation at all, or one that allows everything."""
-    return annotation is None or annotation is inspect.Parameter.empty or annotation in (Any, object)
+    return any(annotation is known for known in (None, inspect.Parameter.empty, Any, object))
 
 
 def is_cacheable(annotation: Any) -> bool:
-    """Whether this can be a key: no class in it has a metaclass that says itself what it is equal to."""
-    if isinstance(annotation, type) and not typing.get_args(annotation):
+    """Whether this can be a key: no class in it has a metaclass that says itself what it is equal to. Raises what the
+    code of something raises that is no annotation at all."""
+    if an_instance(annotation, type):
         metaclass: Any = type(annotation)
         return metaclass.__eq__ is type.__eq__ and metaclass.__hash__ is type.__hash__
     return all(map(is_cacheable, typing.get_args(annotation)))
@@ -116,15 +119,21 @@ def scalar_types(annotation: Any) -> frozenset[Any]:
     if is_open(annotation):
         return SCALARS
     members = union_members(annotation)
-    if all(isinstance(member, type) and member in SCALARS for member in members):
+    if all(is_ordinary(member) and member in SCALARS for member in members):
         return frozenset(members)
-    return frozenset({NONE}) if NONE in members else frozenset()
+    return frozenset({NONE}) if any(member is NONE for member in members) else frozenset()
 
 
 def survey(annotation: Any) -> Survey:
     """Walk `annotation` once."""
     result = Survey()
-    _Surveyor(result).visit(annotation, "$", {})
+    try:
+        _Surveyor(result).visit(annotation, "$", {})
+    except RecursionError:
+        raise
+    except Exception as error:  # of a metaclass: nothing can be known about such a class
+        result.loose = result.opaque = True
+        result.refused = f"$ is a class that cannot be looked at ({class_name(type(error))} was raised)"
     return result
 
 
@@ -132,10 +141,14 @@ def shown(annotation: Any) -> str:
     """`list[socket.socket]`, as people write it."""
     if annotation is NONE:
         return "None"
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        module = annotation.__module__
-        return annotation.__qualname__ if module == "builtins" else f"{module}.{annotation.__qualname__}"
-    return repr(annotation).replace("typing.", "")
+    if an_instance(annotation, type):
+        try:
+            module = str(annotation.__module__)
+        except Exception:  # a metaclass may do anything
+            module = "?"
+        name = qualified_name(annotation)
+        return name if module == "builtins" else readable(f"{module}.{name}")
+    return shown_value(annotation, 200).replace("typing.", "")
 
 
 class _Surveyor:

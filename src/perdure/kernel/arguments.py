@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from perdure import limits
 from perdure.errors import NotDecodable, NotStorable
-from perdure.kernel.refusals import is_ordinary
+from perdure.given import is_ordinary
 from perdure.kernel.values import codec_for, too_large
 
 #: Combinations of argument types remembered per function; more than this is a function called with anything.

@@ -22,6 +22,7 @@ from perdure.errors import (
     Rollback,
     RunCancelled,
 )
+from perdure.given import class_name, shown, text_of
 from perdure.kernel.faults import attempts_of, summary
 from perdure.kernel.loop import RunTask, single_operation_codes
 from perdure.kernel.run import Run
@@ -65,6 +66,8 @@ async def attempt(awaitable: Awaitable[T], /) -> Ok[T] | Err:
     ...     case Err(kind="timeout"): ...
     """
     current_run("attempt")
+    if not is_awaitable(awaitable):
+        raise BadArgument(f"attempt() takes something to await, such as a call of a step, not {shown(awaitable)}.")
     try:
         return Ok(await awaitable)
     except Exception as error:
@@ -99,9 +102,9 @@ async def race(
     >>> if winner.name == "timeout": ...
     """
     run = current_run("race")
-    if first not in ("settled", "success"):
+    if text_of(first) not in ("settled", "success"):
         _close({**branches, "first": first})
-        raise BadArgument(f"first is 'settled' or 'success', not {first!r:.60}; no branch can be called 'first'.")
+        raise BadArgument(f"first is 'settled' or 'success', not {shown(first)}; no branch can be called 'first'.")
     tasks = _begin(run, name, branches, "race")
     failed: dict[str, Exception] = {}
     try:
@@ -147,6 +150,9 @@ async def join(name: str = "join", /, *, settle: bool = False, **branches: Await
     >>> found["user"]
     """
     run = current_run("join")
+    if type(settle) is not bool:
+        _close({**branches, "settle": settle})
+        raise BadArgument(f"settle is True or False, not {shown(settle)}; no branch can be called 'settle'.")
     tasks = _begin(run, name, branches, "join")
     try:
         await asyncio.wait(tasks.values())
@@ -168,13 +174,13 @@ async def join(name: str = "join", /, *, settle: bool = False, **branches: Await
 
 def _begin(run: Run, name: str, branches: Mapping[str, Awaitable[Any]], verb: str) -> dict[str, RunTask]:
     """A task for each branch, in the order given."""
-    wrong = [one for one, value in branches.items() if not isinstance(value, Awaitable)]
+    wrong = [one for one, value in branches.items() if not is_awaitable(value)]
     if not branches or wrong or not is_name(name) or not all(map(is_name, branches)):
         _close(branches)
         if not branches:
             raise BadArgument(f"{verb}() needs at least one branch: {verb}(work=some_step(...), ...).")
         if wrong:
-            kind = type(branches[wrong[0]]).__name__
+            kind = class_name(type(branches[wrong[0]]))
             raise BadArgument(f"the branch {wrong[0]!r} of a {verb} is {kind}, which cannot be awaited.")
         raise BadArgument(f"the names of a {verb} and its branches are text without spaces, '/', '#' and '~'.")
     parent = run.loop.branch()
@@ -182,9 +188,21 @@ def _begin(run: Run, name: str, branches: Mapping[str, Awaitable[Any]], verb: st
     return {one: run.loop.spawn(_coroutine(value), parent.below(f"{path}/{one}")) for one, value in branches.items()}
 
 
+def is_awaitable(value: object) -> bool:
+    """Whether this says that it can be awaited; an object that raises when it is looked at does not."""
+    try:
+        return isinstance(value, Awaitable)
+    except Exception:
+        return False
+
+
 def is_name(name: object) -> bool:
     """Whether this can be part of a location."""
-    return isinstance(name, str) and bool(name) and not any(char in "/#~" or char.isspace() for char in name)
+    return (
+        type(name) is str
+        and bool(name)
+        and not any(char in "/#~" or char.isspace() or "\ud800" <= char <= "\udfff" for char in name)
+    )
 
 
 def _coroutine(value: Awaitable[Any]) -> Any:
@@ -198,7 +216,7 @@ async def _wait_for(value: Awaitable[Any]) -> Any:
 def _close(branches: Mapping[str, object]) -> None:
     """Coroutines that will not run after all must not complain that nobody awaited them."""
     for value in branches.values():
-        if asyncio.iscoroutine(value):
+        if is_awaitable(value) and asyncio.iscoroutine(value):
             value.close()
 
 
@@ -240,7 +258,7 @@ class _Loser:
 
 
 def _list(errors: Mapping[str, Exception]) -> str:
-    shown = [f"{name} ({type(error).__name__})" for name, error in errors.items()]
+    shown = [f"{name} ({class_name(type(error))})" for name, error in errors.items()]
     return ", ".join(shown if len(shown) <= 10 else [*shown[:10], f"{len(shown) - 10} more"])
 
 

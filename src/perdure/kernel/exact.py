@@ -19,9 +19,10 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+from perdure.given import is_a, is_ordinary, mro_of
 from perdure.kernel import models, rare
 from perdure.kernel.instances import hook_of, is_pydantic, simple_state, state_of
-from perdure.kernel.refusals import Refused, a_thing, is_a, is_ordinary, key_part, mro_of
+from perdure.kernel.refusals import Refused, a_thing, key_part
 from perdure.native import in_c
 
 

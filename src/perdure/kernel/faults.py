@@ -24,6 +24,7 @@ from msgspec import Raw
 
 from perdure import limits
 from perdure.errors import StepFailed, one_line
+from perdure.given import an_instance, mro_of
 from perdure.kernel.journal import ABSENT, Fault
 from perdure.kernel.tagged import Walker
 
@@ -51,6 +52,9 @@ _EXTRA: Final[tuple[tuple[type[BaseException], tuple[str, ...]], ...]] = (
     (NameError, ("name",)),
     (AttributeError, ("name",)),
 )
+
+#: What a class has itself, whatever its metaclass says.
+_OWN_NAMES: Final[Any] = type.__dict__["__dict__"].__get__
 
 _UNREADABLE: Final = "<its message could not be read>"
 
@@ -99,6 +103,17 @@ def encode_error(error: BaseException) -> Fault:
         return _encode(error, _Budget(), limits.CAUSE_CHAIN_MAX, limits.GROUP_DEPTH_MAX)
     except Exception:
         return Fault(type=_type_name(error), message=_UNREADABLE, cut=True)
+
+
+def tame(error: BaseException) -> BaseException:
+    """The error, or one in its place if asking it what it is would run code of its class, which may raise."""
+    for cls in mro_of(type(error)):
+        if cls is BaseException:
+            break
+        own = _OWN_NAMES(cls)
+        if "__class__" in own or "__getattribute__" in own:
+            return _stand_in(encode_error(error))
+    return error
 
 
 def _encode(error: BaseException, budget: _Budget, chain_left: int, depth_left: int) -> Fault:
@@ -150,11 +165,11 @@ def _type_name(error: BaseException) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _arguments(error: BaseException) -> list[Any]:
+def _arguments(error: Any) -> list[Any]:
     """What the class is rebuilt with."""
-    if isinstance(error, BaseExceptionGroup):
-        return [error.message]
-    if isinstance(error, OSError):
+    if an_instance(error, BaseExceptionGroup):
+        return [BaseExceptionGroup.message.__get__(error)]
+    if an_instance(error, OSError):
         # `args` of an OSError has no file names; what it gives to pickle has.
         reduced: Any = _safely(lambda: OSError.__reduce__(error), None)
         if isinstance(reduced, tuple) and isinstance(reduced[1], tuple):
@@ -166,7 +181,7 @@ def _attributes(error: BaseException, budget: _Budget) -> tuple[Raw | None, bool
     """Those attributes that can be stored, and whether some could not."""
     found: dict[Any, Any] = dict(_safely(lambda: vars(error), {}))
     for cls, names in _EXTRA:
-        if isinstance(error, cls):
+        if an_instance(error, cls):
             found.update({name: value for name in names if (value := getattr(error, name, None)) is not None})
     kept: dict[str, Any] = {}
     cut = False
@@ -197,17 +212,18 @@ def _cause(error: BaseException) -> tuple[BaseException | None, bool]:
     return None, False
 
 
-def _members(error: BaseException, budget: _Budget, depth_left: int) -> tuple[tuple[Fault, ...], bool]:
-    if not isinstance(error, BaseExceptionGroup):
+def _members(error: Any, budget: _Budget, depth_left: int) -> tuple[tuple[Fault, ...], bool]:
+    if not an_instance(error, BaseExceptionGroup):
         return (), False
     if depth_left <= 0:
         return (), True
     kept: list[Fault] = []
-    for member in error.exceptions[: limits.GROUP_MEMBERS_MAX]:
+    exceptions: tuple[BaseException, ...] = BaseExceptionGroup.exceptions.__get__(error)
+    for member in exceptions[: limits.GROUP_MEMBERS_MAX]:
         if budget.faults <= 0:
             break
         kept.append(_encode(member, budget, limits.CAUSE_CHAIN_MAX, depth_left - 1))
-    return tuple(kept), len(kept) < len(error.exceptions)
+    return tuple(kept), len(kept) < len(exceptions)
 
 
 # -- tracebacks ------------------------------------------------------------------------------------------
@@ -295,7 +311,7 @@ def _frames(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
 def decode_error(fault: Fault) -> BaseException:
     """The recorded exception, or a `StepFailed` in its place. Never raises."""
     error = _decode(fault)
-    if isinstance(error, StopIteration):
+    if an_instance(error, StopIteration):
         # No future takes a StopIteration and no coroutine lets one out: Python makes it a RuntimeError
         # (PEP 479), and so do we, or it would end the workflow silently (FAULTS D38).
         wrapped = RuntimeError("a step raised StopIteration")
@@ -406,7 +422,7 @@ def _without_init(cls: type[BaseException], args: tuple[Any, ...]) -> BaseExcept
 
 
 def _set(error: BaseException, name: str, value: Any) -> None:
-    builtin = any(isinstance(error, cls) and name in names for cls, names in _EXTRA)
+    builtin = any(an_instance(error, cls) and name in names for cls, names in _EXTRA)
     if builtin:
         setattr(error, name, value)
     else:

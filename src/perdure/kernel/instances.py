@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.kernel.refusals import Refused, a_thing, class_name, is_a, mro_of
+from perdure.given import class_name, is_a, mro_of
+from perdure.kernel.refusals import Refused, a_thing
 
 _MISSING: Final = object()
 

@@ -11,7 +11,16 @@ from perdure.kernel.codec import codec_for
 from perdure.kernel.definitions import EventTypes
 from perdure.kernel.loop import MICROSECONDS, single_operation_codes
 from perdure.kernel.sites import caller_site
-from perdure.kernel.verbs import Duration, check_match, check_run_id, current_run, event_spec, positive_seconds_of
+from perdure.kernel.verbs import (
+    Duration,
+    check_match,
+    check_operation_name,
+    check_run_id,
+    check_whole,
+    current_run,
+    event_spec,
+    positive_seconds_of,
+)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -28,7 +37,7 @@ async def publish(event: Any, *, name: str = "publish") -> None:
     run = current_run("publish")
     spec = event_spec(type(event))
     data = spec.codec.encode(event, f"the event {spec.name!r}")
-    await run.ask_publish(spec, data, name, caller_site())
+    await run.ask_publish(spec, data, check_operation_name(name), caller_site())
 
 
 @overload
@@ -62,13 +71,13 @@ async def receive_many(
     run = current_run("receive_many")
     if not types:
         raise BadArgument("receive_many() needs at least one event type.")
-    if not isinstance(max, int) or isinstance(max, bool) or not 1 <= max <= limits.RECEIVE_MANY_MAX:
-        raise BadArgument(f"max is a whole number between 1 and {limits.RECEIVE_MANY_MAX}, not {max!r}.")
+    wanted = check_whole(max, "max", 1, limits.RECEIVE_MANY_MAX)
     specs = [event_spec(type_) for type_ in types]
     check_match(match)
     seconds = None if timeout is None else positive_seconds_of(timeout, "the timeout of a receive")
+    name = check_operation_name(name)
     operation, future = run.ask_receive(EventTypes({spec.name: spec for spec in specs}), name, caller_site())
-    operation.wanted = max
+    operation.wanted = wanted
     operation.match = match
     if seconds is None:
         return await future  # type: ignore[no-any-return]
@@ -87,8 +96,9 @@ async def reply(event: Any, value: Any, *, name: str = "reply") -> bool:
     False if nobody waits for an answer: it was sent or published, or has been answered before.
     """
     run = current_run("reply")
-    event_spec(type(event))
-    data = _ANY.encode(value, f"the reply to {type(event).__name__}")
+    spec = event_spec(type(event))
+    name = check_operation_name(name)
+    data = _ANY.encode(value, f"the reply to {spec.name}")
     request = run.take_request(event)
     if not request:
         return False
@@ -114,10 +124,10 @@ async def wait_for_run(run_id: str, *, result: Any = None, name: str = "wait_for
     run = current_run("wait_for_run")
     target = check_run_id(run_id, allow_children=True)
     if target == run.id:
-        raise BadArgument(f"run {run_id!r} would wait for its own end.")
+        raise BadArgument(f"run {target!r} would wait for its own end.")
     codec = _ANY if result is None else codec_for(result)
-    value = await run.ask_watch(target, name, caller_site())
-    return codec.decode(value, f"the result of run {run_id!r}")
+    value = await run.ask_watch(target, check_operation_name(name), caller_site())
+    return codec.decode(value, f"the result of run {target!r}")
 
 
 single_operation_codes |= {function.__code__ for function in (publish, receive_many, reply, wait_for_run)}

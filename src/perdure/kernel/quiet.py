@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from perdure.given import class_name, is_a
 from perdure.kernel.annotations import is_open, survey, unwrapped
 from perdure.kernel.instances import by_attributes, by_struct, by_tuple, fields_of
-from perdure.kernel.refusals import class_name, is_a
 
 _Maker = Callable[[Any], Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from perdure.kernel.refusals import is_a
+from perdure.given import is_a
 
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "pathlib": ("PurePath",),

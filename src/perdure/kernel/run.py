@@ -67,7 +67,7 @@ from perdure.kernel.commands import (
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec, EventTypes, StepSpec, WorkflowSpec
 from perdure.kernel.divergence import ended_early, frontier_mismatch, record_mismatch
 from perdure.kernel.draws import Draws
-from perdure.kernel.faults import decode_error, encode_error, is_recorded, with_attempts
+from perdure.kernel.faults import decode_error, encode_error, is_recorded, tame, with_attempts
 from perdure.kernel.generators import OpenGenerator
 from perdure.kernel.iterations import Loops
 from perdure.kernel.journal import ABSENT, LoopState, Record, StepDone
@@ -1020,6 +1020,7 @@ class Run(msgspec.Struct, eq=False):
         if main.cancelled() and self.cancel_requested:
             self.outcome = EndCancelled(self.cancel_reason, abandoned=abandoned)
         elif error is not None:
+            error = tame(error)
             refused = _refusal_in(error)
             if refused is not None:
                 # The code is at fault, and other code can mend it: parked, with nothing of this turn kept.
@@ -1082,7 +1083,7 @@ class Run(msgspec.Struct, eq=False):
 def _refusal_in(error: BaseException) -> Forbidden | None:
     """What the code was not allowed to do, if that is why it ended; not an error of this kind that a step raised."""
     if isinstance(error, BaseExceptionGroup):
-        return next((found for member in error.exceptions if (found := _refusal_in(member)) is not None), None)
+        return next((found for member in error.exceptions if (found := _refusal_in(tame(member))) is not None), None)
     return error if isinstance(error, Forbidden) and not is_recorded(error) else None
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from perdure.errors import BadArgument, BranchCancelled, CompensationFailed, SagaClosed
+from perdure.given import shown
 from perdure.kernel.compose import is_name
 from perdure.kernel.loop import RunTask
 from perdure.kernel.operation import Branch, ChildOperation
@@ -286,7 +287,7 @@ def saga(name: str = "saga") -> Saga:
     ...     await s.do(ship, order, undo=call_back)
     """
     if not is_name(name):
-        raise BadArgument(f"the name of a saga is text without spaces, '/', '#' and '~', not {name!r}.")
+        raise BadArgument(f"the name of a saga is text without spaces, '/', '#' and '~', not {shown(name)}.")
     return Saga(name)
 
 

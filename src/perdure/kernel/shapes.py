@@ -18,9 +18,10 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from perdure.errors import BadDefinition, NameClash
+from perdure.given import an_instance, class_name, is_a, qualified_name, readable, shown, text_of
 from perdure.kernel import models
 from perdure.kernel.instances import by_attributes, by_struct, by_tuple, fields_of, hook_of, is_pydantic, state_of
-from perdure.kernel.refusals import Refused, a_thing, brief, class_name, is_a, qualified_name
+from perdure.kernel.refusals import Refused, a_thing, brief
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -133,7 +134,15 @@ def on_registration(listener: Callable[[], object]) -> None:
 
 
 def _same_source(one: type, other: type) -> bool:
-    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+    return _full_name(one) == _full_name(other)
+
+
+def _full_name(cls: type) -> str:
+    try:
+        module = str(cls.__module__)
+    except Exception:  # a metaclass may do anything
+        module = "?"
+    return f"{readable(module)}.{qualified_name(cls)}"
 
 
 def _register(form: Form) -> None:
@@ -141,8 +150,7 @@ def _register(form: Form) -> None:
     if known is not None and not _same_source(known.cls, form.cls):
         raise NameClash(
             f"two classes want to be stored as {form.name!r}: "
-            f"{known.cls.__module__}.{known.cls.__qualname__} and "
-            f"{form.cls.__module__}.{form.cls.__qualname__}. Give one of them `name=...`."
+            f"{_full_name(known.cls)} and {_full_name(form.cls)}. Give one of them `name=...`."
         )
     if known is not None:
         _by_class.pop(id(known.cls), None)
@@ -214,17 +222,19 @@ def _registration(
     decode: Callable[[Any], Any] | None,
     upcast: Callable[[Any], Any] | None,
 ) -> Form:
-    if not isinstance(cls, type):
+    if not an_instance(cls, type):
         raise BadDefinition(f"`storable` takes a class, not {a_thing(type(cls))}.")
     if (encode is None) != (decode is None):
-        raise BadDefinition(f"`storable` of {cls.__qualname__} needs both `encode` and `decode`, or neither.")
-    stored_name = name if name is not None else qualified_name(cls)
+        raise BadDefinition(f"`storable` of {qualified_name(cls)} needs both `encode` and `decode`, or neither.")
+    stored_name = text_of(name) if name is not None else qualified_name(cls)
+    if not stored_name or stored_name != readable(stored_name):
+        raise BadDefinition(f"the name under which a class is stored is text, not {shown(name)}.")
     if encode is not None and decode is not None:
         return Form(stored_name, cls, encode, decode, custom=True, upcast=upcast)
     form = form_of(cls, stored_name)
     if form is None:
         raise BadDefinition(
-            f"`storable` cannot tell how to store {cls.__module__}.{cls.__qualname__}: it is not a "
+            f"`storable` cannot tell how to store {_full_name(cls)}: it is not a "
             "dataclass, struct, attrs class, named tuple, enum or pydantic model. "
             "Pass `encode=` and `decode=`."
         )

@@ -34,20 +34,10 @@ from uuid import UUID
 import msgspec
 
 from perdure import limits
+from perdure.given import class_name, is_a, is_ordinary, mro_of, qualified_name
 from perdure.kernel import rare
 from perdure.kernel.instances import is_named_tuple, state_of
-from perdure.kernel.refusals import (
-    HINT,
-    Refused,
-    a_thing,
-    brief,
-    class_name,
-    is_a,
-    is_ordinary,
-    key_part,
-    mro_of,
-    qualified_name,
-)
+from perdure.kernel.refusals import HINT, Refused, a_thing, brief, key_part
 from perdure.kernel.shapes import Form, form_of, registered, registered_name
 
 #: A journal is read by people and copied into backups. See docs/decisions/0106.

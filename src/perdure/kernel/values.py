@@ -23,13 +23,14 @@ import msgspec
 from msgspec import Raw
 
 from perdure import limits
-from perdure.errors import NotDecodable, NotStorable, TooLarge
+from perdure.errors import NotDecodable, NotStorable, TooLarge, UnstorableType
+from perdure.given import class_name, is_a, is_ordinary, readable
 from perdure.kernel import models, rare
 from perdure.kernel.annotations import Survey, is_cacheable, is_open, scalar_types, shown, survey
 from perdure.kernel.exact import difference
 from perdure.kernel.instances import is_pydantic
 from perdure.kernel.quiet import Reader
-from perdure.kernel.refusals import Refused, class_name, is_a, is_ordinary, readable
+from perdure.kernel.refusals import Refused
 from perdure.kernel.shapes import on_registration, registered
 from perdure.kernel.tagged import Walker
 
@@ -366,15 +367,19 @@ on_registration(_codecs.clear)
 
 def codec_for(annotation: Any) -> ValueCodec[Any]:
     """The codec of a resolved annotation. `None`, `Any` and `Parameter.empty` mean that there is none."""
-    if not is_cacheable(annotation):
-        return ValueCodec(annotation)
     try:
+        if not is_cacheable(annotation):
+            return ValueCodec(annotation)
         codec = _codecs.get(annotation)
         if codec is None:
             codec = _codecs[annotation] = ValueCodec(annotation)
         return codec
     except TypeError:  # unhashable, such as Annotated[int, {}]
         return ValueCodec(annotation)
+    except Exception as error:  # code of an object that is no annotation
+        raise UnstorableType(
+            f"{shown(annotation)} is no type of values: {class_name(type(error))} was raised when it was looked at."
+        ) from None
 
 
 def why_not_storable(annotation: Any) -> str | None:

@@ -18,6 +18,7 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import BadArgument, NotInWorkflow, written_out
+from perdure.given import an_instance, class_name, number_of, qualified_name, shown, text_of, whole_of
 from perdure.kernel.definitions import EventSpec, EventTypes, WorkflowSpec
 from perdure.kernel.loop import MICROSECONDS, RunFuture, RunLoop, single_operation_codes
 from perdure.kernel.operation import ChildOperation
@@ -63,24 +64,20 @@ _PART = r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*(?:,|and)?\s*"
 
 def seconds_of(duration: Duration, what: str = "a duration") -> float:
     """Seconds of a number, a `timedelta` or a text such as "5 minutes" or "1h 30m"."""
-    match duration:
-        case timedelta():
-            seconds = duration.total_seconds()
-        case str():
-            seconds = _seconds_of_text(duration, what)
-        case bool():
-            raise BadArgument(
-                f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {duration!r}."
-            )
-        case int() | float():
-            seconds = float(duration)
-        case _:
-            raise BadArgument(
-                f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', "
-                f"not {type(duration).__name__}."
-            )
+    text = text_of(duration)
+    number = number_of(duration)
+    if text is not None:
+        seconds = _seconds_of_text(text, what)
+    elif number is not None:
+        seconds = number
+    elif an_instance(duration, timedelta):
+        seconds = timedelta.total_seconds(duration)  # type: ignore[arg-type]
+    else:
+        raise BadArgument(
+            f"{what} is a number of seconds, a timedelta or a text such as '5 minutes', not {shown(duration)}."
+        )
     if math.isnan(seconds) or seconds > limits.DURATION_SECONDS_MAX:
-        raise BadArgument(f"{what} must be at most a century, not {duration!r}.")
+        raise BadArgument(f"{what} must be at most a century, not {shown(duration)}.")
     return seconds
 
 
@@ -88,7 +85,7 @@ def positive_seconds_of(duration: Duration, what: str) -> float:
     """Like `seconds_of`, but refuses what is below zero."""
     seconds = seconds_of(duration, what)
     if seconds < 0:
-        raise BadArgument(f"{what} must not be negative, and {duration!r} is.")
+        raise BadArgument(f"{what} must not be negative, and {shown(duration)} is.")
     return seconds
 
 
@@ -101,7 +98,7 @@ def _seconds_of_text(text: str, what: str) -> float:
         factor = unit and (_UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
         if not part or not factor:
             raise BadArgument(
-                f"{what} {text!r} was not understood. Write for example '90 seconds', '5 minutes' or '1h 30m'."
+                f"{what} {shown(text)} was not understood. Write for example '90 seconds', '5 minutes' or '1h 30m'."
             )
         seconds += float(part[1]) * factor
         position = part.end()
@@ -117,18 +114,19 @@ async def sleep(duration: Duration, *, name: str = "sleep") -> None:
     """
     run = current_run("sleep")
     seconds = positive_seconds_of(duration, "the duration of a sleep")
-    await _sleep_to(run, run.now + round(seconds * MICROSECONDS), name)
+    await _sleep_to(run, run.now + round(seconds * MICROSECONDS), check_operation_name(name))
 
 
 async def sleep_until(when: datetime, *, name: str = "sleep") -> None:
     """Wait for a moment, given with a time zone. A moment in the past returns at once."""
     run = current_run("sleep_until")
-    if not isinstance(when, datetime) or when.tzinfo is None:
+    moment = _moment_of(when)
+    if moment is None:
         raise BadArgument(
-            f"sleep_until needs a datetime with a time zone, not {when!r}: without one it means another moment on "
+            f"sleep_until needs a datetime with a time zone, not {shown(when)}: without one it means another moment on "
             "another machine. Write for example datetime(2030, 1, 1, tzinfo=timezone.utc)."
         )
-    await _sleep_to(run, min(_microseconds(when), limits.NEVER), name)
+    await _sleep_to(run, min(moment, limits.NEVER), check_operation_name(name))
 
 
 async def _sleep_to(run: Run, at: int, name: str) -> None:
@@ -147,8 +145,16 @@ async def _sleep_to(run: Run, at: int, name: str) -> None:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+def _moment_of(when: Any) -> int | None:
+    """Microseconds since 1970 of a datetime; None without a zone, also with one that does not know its offset."""
+    try:
+        offset = datetime.utcoffset(when) if an_instance(when, datetime) else None
+        if offset is None:
+            return None
+        naive: datetime = datetime.replace(when, tzinfo=None)
+        return (naive - _EPOCH.replace(tzinfo=None) - offset) // timedelta(microseconds=1)
+    except Exception:  # the zone is code of the user
+        return None
 
 
 def now() -> datetime:
@@ -172,18 +178,22 @@ def uuid4() -> UUID:
 # -- events ------------------------------------------------------------------------------------------------
 
 
+#: What a class has itself, whatever its metaclass says.
+_OWN_NAMES: Any = type.__dict__["__dict__"].__get__
+
+
 def event_spec(type_: type) -> EventSpec:
     """The registration of an event class."""
-    spec = type_.__dict__.get("__perdure_event__") if isinstance(type_, type) else None
+    spec = _OWN_NAMES(type_).get("__perdure_event__") if an_instance(type_, type) else None
     if spec is None:
-        name = getattr(type_, "__qualname__", repr(type_))
+        name = qualified_name(type_) if an_instance(type_, type) else shown(type_)
         raise BadArgument(f"{name} is not an event. Decorate its class with @event.")
     return spec  # type: ignore[no-any-return]
 
 
 def check_match(match: object) -> None:
     if match is not None and not callable(match):
-        raise BadArgument(f"match is a function that takes an event and says whether to take it, not {match!r:.60}.")
+        raise BadArgument(f"match is a function that takes an event and says whether to take it, not {shown(match)}.")
 
 
 @overload
@@ -227,11 +237,12 @@ async def receive(
         raise BadArgument("receive() needs at least one event type.")
     specs = [event_spec(type_) for type_ in types]
     check_match(match)
+    name = check_operation_name(name)
+    seconds = None if timeout is None else positive_seconds_of(timeout, "the timeout of a receive")
     operation, future = run.ask_receive(EventTypes({spec.name: spec for spec in specs}), name, caller_site())
     operation.match = match
-    if timeout is None:
+    if seconds is None:
         return await future
-    seconds = positive_seconds_of(timeout, "the timeout of a receive")
 
     def give_up() -> None:
         if not future.done():
@@ -254,7 +265,7 @@ async def send(run_id: str, event: Any, *, key: str | None = None, name: str = "
     run = current_run("send")
     spec = event_spec(type(event))
     data = spec.codec.encode(event, f"the event {spec.name!r}")
-    target = check_run_id(run_id, allow_children=True)
+    target, name = check_run_id(run_id, allow_children=True), check_operation_name(name)
     await run.ask_send(target, spec.name, data, check_key(key), False, name, caller_site(), spec.policy)
 
 
@@ -263,6 +274,7 @@ async def cancel(run_id: str, reason: str = "", *, name: str = "cancel") -> bool
     run = current_run("cancel")
     target = check_run_id(run_id, allow_children=True)
     data = check_reason(reason).encode()
+    name = check_operation_name(name)
     return bool(await run.ask_send(target, "cancel", data, None, True, name, caller_site()))
 
 
@@ -272,8 +284,10 @@ _CONTROL = r"[\x00-\x1f\x7f]"
 def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
     """Refuse ids that could not be stored, shown or told apart."""
     rule = f"A run id is 1 to {limits.RUN_ID_BYTES_MAX} bytes of text without control characters or outer spaces"
-    if not isinstance(run_id, str):
-        raise BadArgument(f"a run id is text, not {type(run_id).__name__}. {rule}.")
+    if type(run_id) is not str:
+        given, run_id = run_id, text_of(run_id) or ""
+        if not an_instance(given, str):
+            raise BadArgument(f"a run id is text, not {class_name(type(given))}. {rule}.")
     if not run_id or run_id != run_id.strip() or run_id in {".", ".."}:
         raise BadArgument(f"{run_id!r} cannot be a run id. {rule}.")
     if re.search(_CONTROL, run_id):
@@ -291,10 +305,12 @@ def check_run_id(run_id: str, *, allow_children: bool = False) -> str:
 
 def check_key(key: str | None) -> str | None:
     """The key by which an event is told from its repeats."""
-    good = isinstance(key, str) and 0 < len(key) <= limits.RUN_ID_BYTES_MAX and "\0" not in key
-    if key is not None and not good:
-        raise BadArgument(f"key is 1 to {limits.RUN_ID_BYTES_MAX} characters of text without NUL, not {key!r:.60}.")
-    return check_text(key, "key")
+    if key is None:
+        return None
+    text = text_of(key)
+    if text is None or not 0 < len(text) <= limits.RUN_ID_BYTES_MAX or "\0" in text:
+        raise BadArgument(f"key is 1 to {limits.RUN_ID_BYTES_MAX} characters of text without NUL, not {shown(key)}.")
+    return check_text(text, "key")
 
 
 N = TypeVar("N", str, "str | None")
@@ -304,22 +320,44 @@ def check_text(text: N, what: str) -> N:
     """Refuse what no store can hold: the half of a character, which UTF-8 cannot carry. None passes."""
     if text is None:
         return text
-    if not isinstance(text, str):
-        raise BadArgument(f"{what} is text, not {type(text).__name__}.")
+    exact: Any = text_of(text)
+    if exact is None:
+        raise BadArgument(f"{what} is text, not {class_name(type(text))}.")
     try:
-        text.encode()
+        exact.encode()
     except UnicodeEncodeError:
-        raise BadArgument(f"{what} holds half a character (a lone surrogate): {text!r:.60}.") from None
-    return text
+        raise BadArgument(f"{what} holds half a character (a lone surrogate): {shown(exact)}.") from None
+    return exact  # type: ignore[no-any-return]
+
+
+def check_operation_name(name: str) -> str:
+    """The `name=` of a verb: it becomes part of a location, so it is text that can be stored."""
+    return name if type(name) is str and name.isascii() else check_text(name, "the name of an operation")
+
+
+def check_flag(value: bool, what: str) -> bool:
+    """True or False, and nothing that only looks like it: it goes into records."""
+    if type(value) is not bool:
+        raise BadArgument(f"{what} is True or False, not {shown(value)}.")
+    return value
+
+
+def check_whole(value: int, what: str, minimum: int, maximum: int) -> int:
+    """A whole number within bounds, exactly."""
+    exact = whole_of(value)
+    if exact is None or not minimum <= exact <= maximum:
+        raise BadArgument(f"{what} is a whole number between {minimum} and {maximum}, not {shown(value)}.")
+    return exact
 
 
 def check_reason(reason: str) -> str:
     """Why somebody ends or pauses a run: a line for people, in a form that can be stored."""
-    if not isinstance(reason, str) or len(reason) > limits.ERROR_MESSAGE_CHARS_MAX:
+    text = text_of(reason)
+    if text is None or len(text) > limits.ERROR_MESSAGE_CHARS_MAX:
         raise BadArgument(
-            f"a reason is text of at most {limits.ERROR_MESSAGE_CHARS_MAX} characters, not {reason!r:.60}."
+            f"a reason is text of at most {limits.ERROR_MESSAGE_CHARS_MAX} characters, not {shown(reason)}."
         )
-    return written_out(reason)
+    return written_out(text)
 
 
 # -- children ----------------------------------------------------------------------------------------------
@@ -367,7 +405,7 @@ async def start_child_run(
     """`await start_child(other_workflow(...))`."""
     run = current_run("start_child")
     if child_id is not None:
-        check_run_id(child_id)
+        child_id = check_run_id(child_id)
     operation = run.ask_child(spec, data, child_id, detach, site)
     operation.awaits_start = True
     await operation.started
@@ -398,9 +436,10 @@ def patched(patch_id: str) -> bool:
     >>> if patched("reserve-first"):
     ...     await reserve_stock(order)
     """
-    if not isinstance(patch_id, str) or not patch_id or "/" in patch_id:
-        raise BadArgument(f"patched() needs a short name without '/', not {patch_id!r}.")
-    return current_run("patched").patched(patch_id)
+    name = text_of(patch_id)
+    if not name or "/" in name:
+        raise BadArgument(f"patched() needs a short name without '/', not {shown(patch_id)}.")
+    return current_run("patched").patched(check_text(name, "the name of a patch"))
 
 
 OperationKind = Literal["step", "timer", "receive", "child", "send"]
@@ -414,14 +453,17 @@ def removed(name: str, kind: OperationKind = "step") -> None:
 
     >>> removed("notify")  # was: await notify(order)
     """
-    if not isinstance(name, str) or not name or "/" in name or "#" in name:
+    exact = text_of(name)
+    if not exact or "/" in exact or "#" in exact:
         raise BadArgument(
-            f"removed() takes the name of the operation as its call had it, such as 'charge' or 'sleep', not {name!r}. "
+            "removed() takes the name of the operation as its call had it, such as 'charge' or 'sleep', not "
+            f"{shown(name)}. "
             "Put it where the call stood; paths and numbers follow from that."
         )
-    if kind not in get_args(OperationKind):
-        raise BadArgument(f"the kind of a removed operation is one of {get_args(OperationKind)}, not {kind!r}.")
-    current_run("removed").removed(name, kind)
+    known: Any = text_of(kind)
+    if known not in get_args(OperationKind):
+        raise BadArgument(f"the kind of a removed operation is one of {get_args(OperationKind)}, not {shown(kind)}.")
+    current_run("removed").removed(check_text(exact, "the name of an operation"), known)
 
 
 def version() -> Version:
@@ -476,11 +518,16 @@ class State(MutableMapping[str, Any]):
         return run.state
 
     def __getitem__(self, key: str) -> Any:
-        return self._data()[key]
+        exact = text_of(key)
+        if exact is None:  # no other key was ever put in
+            raise KeyError(shown(key))
+        return self._data()[exact]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if not isinstance(key, str):
-            raise BadArgument(f"the keys of `state` are text, not {type(key).__name__}.")
+        exact = text_of(key)
+        if exact is None:
+            raise BadArgument(f"the keys of `state` are text, not {class_name(type(key))}.")
+        key = exact
         current_run("state").check_state(key, value)
         self._data()[key] = value
 
