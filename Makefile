@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TWINS := setup.py $(wildcard src/perdure/native/*.c src/perdure/native/*.h)
 
-.PHONY: setup demo test test-long test-pythons test-sanitized sim check format bench bench-quick instructions fixtures faults clean
+.PHONY: setup demo test test-long test-pythons test-sanitized sim fuzz check format bench bench-quick instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 # What is tested twice, with the twins of `perdure/native` and without.
@@ -39,6 +39,10 @@ test-sanitized: $(STAMP) ## what the twins in C have a part in, with a build of 
 
 sim: $(STAMP) ## simulated worlds of every kind: SEEDS=1000, or one: SEED=58 PLAN="..."; STORE=sqlite, MORE=hosts,odd
 	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)" store="$(STORE)" more="$(MORE)"
+
+fuzz: $(STAMP) ## random programs and hostile values, until something breaks: COUNT=10000 SEED=0
+	@PYTHONPATH=tests $(BIN)/python -m fuzz programs $(or $(COUNT),10000) $(or $(SEED),0)
+	@PYTHONPATH=tests $(BIN)/python -m fuzz values $(or $(COUNT),10000) $(or $(SEED),0)
 
 check: $(STAMP) ## formatting, lint and types
 	$(BIN)/ruff format --check .
