@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -112,6 +112,24 @@ async def _row(store: MemoryStore, number: int) -> RunRow:
     row = await store.get(f"run-{number}")
     assert row is not None
     return row
+
+
+@pytest.mark.parametrize("name", ["close", "nothing"])
+def test_closing_that_is_thrown_away_with_its_loop_waits_for_nothing(name: str) -> None:
+    """The interpreter closes the coroutines of a loop that is gone: nothing can be awaited any more, and no call of the
+    store may be left behind that was begun and never awaited."""
+
+    async def begin() -> tuple[Engine, Coroutine[Any, Any, None]]:
+        store = Unanswering(name)
+        engine = await Engine(store).open()
+        store.is_silent = True
+        closing = engine.close()
+        closing.send(None)
+        return engine, closing
+
+    engine, closing = run_async(begin(), PATIENCE_SECONDS)
+    closing.close()
+    assert engine._client is None
 
 
 class Stubborn(MemoryStore):

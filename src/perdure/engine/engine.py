@@ -223,10 +223,18 @@ class Engine:
             if self._worker is not None:
                 await self._worker.close(seconds)
                 await self._unregister(self._worker)
-        finally:
+        except GeneratorExit:  # thrown away with its loop: nothing can be awaited, and what is open goes with the process
             self._client = None
-            self._signals.look_again()
-            await self._answered(self._store.close())
+            raise
+        except BaseException:
+            await self._close_store()
+            raise
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        self._client = None
+        self._signals.look_again()
+        await self._answered(self._store.close())
 
     async def _answered(self, leaving: Awaitable[None]) -> None:
         """Wait for the store, not for ever: a disk that hangs must not keep the program from ending
