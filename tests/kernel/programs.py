@@ -21,6 +21,7 @@ import msgspec
 from kernel.kernel_kit import Drive, steps_asked, stored, waiting_for
 from perdure import (
     Break,
+    Invocation,
     Rollback,
     attempt,
     event,
@@ -270,8 +271,12 @@ def _saves(run: Run, written: list[Record]) -> list[Record]:
 def explore(seed: int) -> str:
     """Run the program of this seed, rebuilding the run after every record; a digest of its journal."""
     rng = random.Random(seed)
-    tree = grow(rng, 3)
-    with Drive(random_program(tree), seed=seed) as drive:
+    return rebuild_always(rng, random_program(grow(rng, 3)), seed)
+
+
+def rebuild_always(rng: random.Random, invocation: Invocation[Any], seed: int) -> str:
+    """The same for any workflow whose steps are `act`."""
+    with Drive(invocation, seed=seed) as drive:
         recorded: set[str] = set()
         straight = drive.run  # never interrupted: gets what the rebuilt ones got
         while drive.run.outcome is None and len(drive.records) < RECORDS_MAX:

@@ -215,6 +215,39 @@ def test_a_coroutine_of_the_host_that_is_collected_in_a_turn_runs_on_the_hosts_l
     run_async(main())
 
 
+_whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
+
+
+async def _host_meddles(log: list[str]) -> None:
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        log.append(_whose.get())
+        _whose.set("the host's")
+
+
+@workflow
+async def collects_with_a_variable() -> str:
+    _whose.set("the run's")
+    await fetch(1)
+    gc.collect()
+    return _whose.get()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_is_collected_in_a_turn_neither_sees_nor_sets_the_context_of_the_run() -> None:
+    log: list[str] = []
+
+    async def main() -> str:
+        async with Engine(":memory:") as engine:
+            Cycle(_begun(_host_meddles(log)))
+            run = await engine.start(collects_with_a_variable(), id="run")
+            return await run.result(timeout=20)
+
+    assert run_async(main()) == "the run's"
+    assert log == ["nobody's"]
+
+
 def test_a_generator_of_the_host_that_is_collected_in_a_turn_is_closed_by_the_host() -> None:
     log: list[object] = []
 

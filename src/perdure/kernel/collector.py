@@ -2,10 +2,10 @@
 
 A collection may come at any allocation, and finalises what anybody left in a cycle: coroutines of the host or of other
 runs, whose `finally` blocks then run here and now; objects with `__del__`; callbacks of weak references. While it lasts
-the host's loop is the running one again, with its hooks, so whatever that code asks of asyncio or perdure is asked of
-the host; and what it asks of the run under way, whose loop it may still hold, is left undone and reported. Which of a
-run's own objects go by a collection, and when, differs from replay to replay: so nothing that follows from it may reach
-the run.
+the host's loop is the running one again, with its hooks and context. So whatever that code asks of asyncio or perdure
+is asked of the host, and it neither sees nor sets context variables of the run; what it asks of the run under way,
+whose loop it may still hold, is left undone and reported. Which of a run's own objects go by a collection, and when,
+differs from replay to replay: so nothing that follows from it may reach the run.
 
 Async generators have a loop of their own, see `kernel.generators`. A coroutine whose last reference is dropped by the
 code of another run, without a collection, cannot be told from that run's own and is closed in its turn.
@@ -17,17 +17,20 @@ import gc
 import sys
 from _thread import get_ident
 from asyncio import events
+from contextvars import Context
 from typing import Any
 
+from perdure import native
 from perdure.kernel.loop import RunCallback, RunLoop, hosts
 
+_enter_context, _exit_context = native.context_calls()
 _get_running_loop, _set_running_loop = events._get_running_loop, events._set_running_loop
 
 
 class _Paused:
     """A turn in the middle of which a collection is under way."""
 
-    __slots__ = ("_hooks", "_loop", "_owner", "_ready", "_refused")
+    __slots__ = ("_context", "_hooks", "_loop", "_owner", "_ready", "_refused")
 
     def __init__(self, loop: RunLoop) -> None:
         self._loop = loop
@@ -40,8 +43,11 @@ class _Paused:
         entered = hosts.get(get_ident())
         _set_running_loop(None if entered is None else entered.host)
         sys.set_asyncgen_hooks(*((None, None) if entered is None else entered.hooks))
+        self._context = Context() if entered is None else entered.context.copy()
+        _enter_context(self._context)
 
     def go_on(self) -> None:
+        _exit_context(self._context)
         loop = self._loop
         loop.owner = self._owner
         loop._ready = self._ready

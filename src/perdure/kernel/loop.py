@@ -172,7 +172,7 @@ class entered:  # reads as what it does: `with entered(loop): ...`
     A worker enters once for all the turns of a batch: inside, another run's loop simply takes the place of the last.
     """
 
-    __slots__ = ("_before", "_loop", "hooks", "host")
+    __slots__ = ("_before", "_loop", "context", "hooks", "host")
 
     def __init__(self, loop: RunLoop) -> None:
         self._loop = loop
@@ -180,6 +180,7 @@ class entered:  # reads as what it does: `with entered(loop): ...`
     def __enter__(self) -> None:
         self.host = _get_running_loop()
         self.hooks = sys.get_asyncgen_hooks()
+        self.context = contextvars.copy_context()
         thread = get_ident()
         self._before = hosts.get(thread)
         if type(self.host) is not RunLoop:

@@ -47,6 +47,16 @@ def in_c(function: F) -> F:
     return twin
 
 
+def context_calls() -> tuple[Callable[[Any], object], Callable[[Any], object]]:
+    """Enter and leave a context of `contextvars` without calling a function in it, which Python does not offer."""
+    if _kernel is not None:
+        return _kernel.enter_context, _kernel.exit_context
+    import ctypes  # slow to import, and not needed with the accelerated functions
+
+    call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)  # raises what the function set
+    return call(("PyContext_Enter", ctypes.pythonapi)), call(("PyContext_Exit", ctypes.pythonapi))
+
+
 def bind_kernel(given: Mapping[str, Any]) -> None:
     """Let twins take the places of methods of the kernel's classes."""
     if _kernel is not None:

@@ -1241,6 +1241,20 @@ step_call(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *nam
 
 static Accelerated STEP_METHODS[STEP_SIZE + 1] = {ACCELERATED("__call__", step_call), END_OF_METHODS};
 
+/* -- contexts, for `kernel.collector` ------------------------------------------------------------------------------ */
+
+static PyObject *
+enter_context(PyObject *Py_UNUSED(module), PyObject *context)
+{
+    return PyContext_Enter(context) < 0 ? NULL : Py_NewRef(Py_None); /* checks what it is given */
+}
+
+static PyObject *
+exit_context(PyObject *Py_UNUSED(module), PyObject *context)
+{
+    return PyContext_Exit(context) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
 /* -- taking their places ----------------------------------------------------------------------------------------- */
 
 static PyObject *
@@ -1399,6 +1413,8 @@ static PyMethodDef FUNCTIONS[] = {
     FUNCTION("encode_step_frontier", native_encode_step_frontier),
     FUNCTION("make_loop", native_make_loop),
     FUNCTION("same_data", native_same_data),
+    {"enter_context", enter_context, METH_O, NULL},
+    {"exit_context", exit_context, METH_O, NULL},
     {"keep_definition", keep_definition, METH_O, NULL},
     {"bind_kernel", bind_kernel, METH_O, NULL},
     {"bind_step", bind_step, METH_O, NULL},
