@@ -39,6 +39,7 @@ from perdure import (
     workflow,
 )
 from perdure.kernel import journal
+from perdure.kernel.commands import Complete, EndCancelled, Fail
 from perdure.kernel.journal import Record, to_row
 from perdure.kernel.operation import Frontier, StepOperation, TimerOperation, decode_frontier
 from perdure.kernel.run import GRACE_LOCATION, Run
@@ -268,6 +269,17 @@ def _saves(run: Run, written: list[Record]) -> list[Record]:
     return [Record(r.seq, r.at, *save) for r, save in zip(written, saves, strict=True)]
 
 
+#: Errors that random programs may end with: a step refuses, a timeout, and both inside the verbs that gather.
+_ENDS = ("ExceptionGroup", "JoinFailed", "RaceFailed", "Refused", "TimeoutError")
+
+
+def _is_an_end(outcome: Any) -> bool:
+    """Whether a program ended as one may: that two of them end alike says nothing if something else failed both."""
+    if isinstance(outcome, Fail):
+        return outcome.error.type.rpartition(":")[2] in _ENDS
+    return outcome is None or isinstance(outcome, (Complete, EndCancelled))
+
+
 def explore(seed: int) -> str:
     """Run the program of this seed, rebuilding the run after every record; a digest of its journal."""
     rng = random.Random(seed)
@@ -310,6 +322,7 @@ def rebuild_always(rng: random.Random, invocation: Invocation[Any], seed: int) -
         lines = [repr(to_row(record)) for record in stored(drive.records)]
         lines += [repr(drive.run.frontier()), repr(waiting_for(drive.run))]
         outcome = drive.run.outcome
+        assert _is_an_end(outcome), f"ended by something that no program does: {outcome}"
         lines.append(type(outcome).__name__)
         if outcome is not None and hasattr(outcome, "value"):
             lines.append(bytes(outcome.value).decode())

@@ -167,6 +167,8 @@ def test_closing_asks_for_nothing(described: type[evicted_cleanup]) -> None:  # 
     """FAULTS D29: what a closed run's cleanup asks for is neither carried out nor left behind."""
     with Drive(described()) as drive:  # type: ignore[operator]
         run = drive.run
+        waiting = [""] if described is not many_tasks else ["waiting/", *(f"waiting#{n}/" for n in range(2, 6))]
+        assert drive.pending() == [f"receive {branch}receive" for branch in waiting]
         run.close()
         assert run.take_commands() == []
         assert list(run.pending) == []
@@ -177,6 +179,7 @@ def test_closing_asks_for_nothing(described: type[evicted_cleanup]) -> None:  # 
 def test_tasks_made_by_cleanup_are_closed_too() -> None:
     """FAULTS 3.22: a task that a closing coroutine creates is not left to the garbage collector."""
     drive = Drive(cleans_up_in_tasks())
+    assert drive.pending() == ["receive receive"]
     drive.close()
     assert drive.run.loop.unfinished_tasks() == []
     del drive
@@ -187,6 +190,7 @@ def test_tasks_made_by_cleanup_are_closed_too() -> None:
 def test_nested_cleanup_that_waits_runs_no_step() -> None:
     """FAULTS 3.22: a coroutine that waits in `finally` is closed again until it is really over."""
     drive = Drive(cleans_up_twice())
+    assert drive.pending() == ["receive receive"]
     main = drive.run._main
     assert main is not None
     drive.close()
@@ -199,6 +203,7 @@ def test_nested_cleanup_that_waits_runs_no_step() -> None:
 def test_cleanup_in_a_helper_that_waits_is_closed_without_noise() -> None:
     """FAULTS 3.22: closing goes through the whole chain of awaits; nothing is "ignored in" a coroutine."""
     drive = Drive(cleans_up_in_a_helper())
+    assert drive.pending() == ["receive receive"]
     drive.close()
     del drive
     gc.collect()  # "coroutine ignored GeneratorExit" would be an unraisable error, and those are errors here
@@ -208,6 +213,7 @@ def test_cleanup_in_a_helper_that_waits_is_closed_without_noise() -> None:
 def test_code_that_swallows_everything_can_still_be_closed() -> None:
     """FAULTS D22, D29: `except BaseException: continue` around a wait does not hang the worker on eviction."""
     drive = Drive(swallows_everything())
+    assert drive.pending() == ["receive receive"]
     drive.close()
     assert len(_ran) < 1_000
     del drive
