@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from kernel.kernel_kit import START, Drive, steps_asked, waiting_for
 from perdure import event, now, random, receive, sleep, step, uuid4, workflow
+from perdure.kernel.commands import Complete
 from perdure.kernel.operation import Frontier, StepOperation, decode_frontier
 
 
@@ -68,6 +70,9 @@ def _run_to_the_end(drive: Drive) -> list[Frontier]:
             case _:
                 drive.fire("timeout") if drive.run.pending.get("timeout") else drive.receive(operation.location, Ring())
         frontiers.append(drive.frontier())
+    assert isinstance(drive.run.outcome, Complete)
+    got = msgspec.json.decode(drive.run.outcome.value)
+    assert got[:-3] == ["first", "a-1a-2", "b-1b-2", "timeout", "refused", "cleanup"]
     return frontiers
 
 
