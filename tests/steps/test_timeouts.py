@@ -58,7 +58,7 @@ def stuck_at_first() -> str:
     return "second"
 
 
-@step(total_timeout=0.05, max_attempts=None, initial_delay=0.001)
+@step(total_timeout=0.4, max_attempts=None, initial_delay=0.001)
 async def never_ends() -> str:
     try:
         await asyncio.Event().wait()
@@ -68,7 +68,7 @@ async def never_ends() -> str:
     return "never"
 
 
-@step(total_timeout=0.15, max_attempts=None, initial_delay=0.02, factor=1, jitter=0)
+@step(total_timeout=0.6, max_attempts=None, initial_delay=0.1, factor=1, jitter=0)
 async def fails_and_fails() -> None:
     seen.append("attempt")
     raise ValueError("again")
