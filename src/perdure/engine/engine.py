@@ -223,7 +223,8 @@ class Engine:
             if self._worker is not None:
                 await self._worker.close(seconds)
                 await self._unregister(self._worker)
-        except GeneratorExit:  # thrown away with its loop: nothing can be awaited, and what is open goes with the process
+        except GeneratorExit:
+            # Thrown away with its loop: nothing can be awaited, and what is open goes with the process.
             self._client = None
             raise
         except BaseException:
