@@ -365,7 +365,9 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
 async def _top(node: Node) -> Any:
     try:
         return await carry_out(node)
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        # A group that fails in the cleanup of a task that a timeout has cancelled: before Python 3.13 it leaves the
+        # task cancelled once more, on any loop.
         return f"failed {type(error).__name__}"
 
 

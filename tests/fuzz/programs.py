@@ -3,7 +3,7 @@
 `main(count, seed)` runs so many programs, on memory and on SQLite. Each lives through some disasters until a last, calm
 life brings it to its end. Then its outcome must be the one that plain Python has (`asyncio_programs`), and its journal
 must replay to the same outcome, trace and all: here, and in other processes with other hash seeds. A part of them is
-also rebuilt from the journal after every single record (`kernel.programs`). To repeat one batch: `batch(seed, count)`.
+also rebuilt from the journal after every single record (`kernel.programs`).
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def batch(seed: int, count: int, folder: Path) -> list[History]:
             if number % REBUILT == 0 and not any(kind in repr(node) for kind in ("'child'", "'note'")):
                 rebuild_always(random.Random(run_id), fuzz_program(node), seed)
     except BaseException as error:
-        error.add_note(f"batch({seed}, {count})")
+        error.add_note(f"To repeat it: python -m fuzz programs {count} {seed}")
         raise
     return list(histories.values())
 

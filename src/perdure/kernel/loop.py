@@ -332,7 +332,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.running = True
         self.post.loop = self
         try:
-            for handle in islice(ready, POLLS_LOOKED_FOR_AFTER):  # it grows meanwhile
+            most = limits.TURN_CALLBACKS_MAX
+            first = POLLS_LOOKED_FOR_AFTER if most > POLLS_LOOKED_FOR_AFTER else most
+            for handle in islice(ready, first):  # it grows meanwhile
                 try:
                     handle.context.run(*handle.call)
                 except (KeyboardInterrupt, SystemExit):
@@ -341,8 +343,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                     self.call_exception_handler({"exception": error})
                 if self.stopped:
                     return
-            if len(ready) > POLLS_LOOKED_FOR_AFTER or len(ready) > limits.TURN_CALLBACKS_MAX:
-                self._run_on(ready)
+            if len(ready) > first:
+                self._run_on(ready, first, most)
         finally:
             ready.clear()
             self.running = False
@@ -350,10 +352,9 @@ class RunLoop(asyncio.AbstractEventLoop):
             if self.overdue is not None:
                 self.overdue()
 
-    def _run_on(self, ready: list[RunCallback]) -> None:
+    def _run_on(self, ready: list[RunCallback], count: int, most: int) -> None:
         """The rest of a long turn."""
-        count, most = POLLS_LOOKED_FOR_AFTER, limits.TURN_CALLBACKS_MAX
-        while count < len(ready) or len(ready) > most:
+        while count < len(ready):
             if count >= most:
                 self._complain_of_spinning()
             if len(ready) - count < POLLS_MAX:
