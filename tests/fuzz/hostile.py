@@ -156,14 +156,14 @@ OTHERS: tuple[Any, ...] = (
 # -- classes with fields -----------------------------------------------------------------------------------------------
 
 
-@storable
+@storable(name="fuzz-parcel")
 @dataclass
 class Parcel:
     body: Any
     tags: list[str] = field(default_factory=list)
 
 
-@storable
+@storable(name="fuzz-sealed")
 @dataclass(frozen=True, slots=True)
 class Sealed:
     body: Any
@@ -172,25 +172,25 @@ class Sealed:
         object.__setattr__(self, "body", self.body)
 
 
-@storable
+@storable(name="fuzz-pair")
 class Pair(NamedTuple):
     one: Any
     other: Any = None
 
 
-@storable
+@storable(name="fuzz-crate")
 class Crate(msgspec.Struct):
     body: Any
 
 
-@storable
+@storable(name="fuzz-model")
 class Model(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     body: Any
     _private: Any = pydantic.PrivateAttr(default=None)
 
 
-@storable
+@storable(name="fuzz-colour")
 class Colour(enum.Enum):
     RED = 1
     GREEN = "caf\udce9"
