@@ -145,7 +145,7 @@ def test_a_line_that_cannot_be_logged_does_not_hold_the_run(lives: Lives, caplog
     caplog.set_level(logging.INFO)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logging, "raiseExceptions", False)
-        caplog.handler.setFormatter(logging.Formatter("%(levelname)s"))
+        patch.setattr(caplog.handler, "formatter", logging.Formatter("%(levelname)s"))  # the message raises
         assert run_async(main()) == "logged 1"
 
 
