@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import stat
@@ -13,7 +14,7 @@ import apsw
 import pytest
 
 from perdure.errors import BadArgument, EngineNotOpen, StoreUnusable
-from perdure.store.sqlite import SQLiteStore
+from perdure.store.sqlite import SQLiteStore, liveness
 from stores.store_kit import create, worker
 
 
@@ -200,3 +201,29 @@ def test_a_copy_without_write_ahead_log_can_be_shared(tmp_path: Path) -> None:
         await first.close()
 
     asyncio.run(main())
+
+
+def test_a_file_system_that_cannot_lock_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the store, not of the system; no lock file and no descriptor are left, and a worker that
+    cannot be judged counts as alive."""
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+    def fails(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    async def main() -> None:
+        store = SQLiteStore(tmp_path / "a.db")
+        await store.open()
+        await store.register_worker(worker("alive"))
+        lock = tmp_path / "a.db-worker-alive.lock"
+        with monkeypatch.context() as patched:
+            patched.setattr("fcntl.flock", fails)
+            with pytest.raises(StoreUnusable, match="does not lock files"):
+                await store.register_worker(worker("w1"))
+            assert liveness.take_if_dead(store.path, "alive") is False
+        assert list(tmp_path.glob("*.lock")) == [lock]
+        await store.close()
+
+    asyncio.run(main())
+    if before:
+        assert len(os.listdir("/proc/self/fd")) <= before

@@ -79,8 +79,13 @@ def hold(database: str, worker_id: str) -> WorkerLock:
             f"the lock file {path} of this worker cannot be created: {error.strerror}. "
             "Worker ids must be new at every start, and the directory writable."
         ) from error
-    if not _try_lock(descriptor):
+    try:
+        locked = _try_lock(descriptor)
+    except OSError:  # such as ENOLCK
+        locked = False
+    if not locked:
         os.close(descriptor)
+        _remove(path)
         raise StoreUnusable(f"the file system of {path} does not lock files. Use a local disk.")
     return WorkerLock(path, descriptor)
 
@@ -94,8 +99,11 @@ def take_if_dead(database: str, worker_id: str) -> WorkerLock | bool:
         return True
     except OSError:
         return False  # cannot be judged (permissions, antivirus): treat as alive, look again later
-    if _try_lock(descriptor):
-        return WorkerLock(path, descriptor)
+    try:
+        if _try_lock(descriptor):
+            return WorkerLock(path, descriptor)
+    except OSError:
+        pass  # the same
     os.close(descriptor)
     return False
 
