@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TWINS := setup.py $(wildcard src/perdure/native/*.c src/perdure/native/*.h)
 
-.PHONY: setup demo test test-long test-pythons test-sanitized sim fuzz check format bench bench-quick instructions fixtures faults clean
+.PHONY: setup demo test test-long test-pythons test-sanitized sim fuzz mutants check format bench bench-quick instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 # What is tested twice, with the twins of `perdure/native` and without.
@@ -43,6 +43,9 @@ sim: $(STAMP) ## simulated worlds of every kind: SEEDS=1000, or one: SEED=58 PLA
 fuzz: $(STAMP) ## random programs and hostile values, until something breaks: COUNT=10000 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m fuzz programs $(or $(COUNT),10000) $(or $(SEED),0)
 	@PYTHONPATH=tests $(BIN)/python -m fuzz values $(or $(COUNT),10000) $(or $(SEED),0)
+
+mutants: $(STAMP) ## each condition of each fence in the SQL, weakened, must be caught: STATEMENTS="bulk_trigger", or all
+	@PYTHONPATH=tests $(BIN)/python -m mutations.sql $(STATEMENTS)
 
 check: $(STAMP) ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -188,6 +188,7 @@ class MemoryStore:
             _check_storable(*(entry.row.location for entry in turn.entries))
         _check_storable(new.id, new.workflow, new.version)
         if (existing := self._by_id.get(new.id)) is not None:
+            self._last_key += 1  # as SQLite does, so that lives on both can be compared number by number
             return Existing(row=existing.row())
         run = self._insert(new, new.parent)
         committed = self._accept(run, turn) if turn is not None else None
@@ -295,9 +296,9 @@ class MemoryStore:
 
     async def restore(self, snapshot: Snapshot) -> Created | Existing:
         row = snapshot.run
+        self._last_key += 1
         if (existing := self._by_id.get(row.id)) is not None:
             return Existing(row=existing.row())
-        self._last_key += 1
         run = _Run(
             key=self._last_key,
             id=row.id,
@@ -647,7 +648,10 @@ class MemoryStore:
                 child = self._by_id.get(new.id)
                 if child is None:
                     child = self._insert(new, link)
-                elif link is None or (child.parent, child.input_digest, child.workflow) != (
+                    spawned[new.id] = child.key
+                    return entry.row
+                self._last_key += 1
+                if link is None or (child.parent, child.input_digest, child.workflow) != (
                     link,
                     new.input_digest,
                     new.workflow,
@@ -678,7 +682,7 @@ class MemoryStore:
         if not turn.entries or run.epoch != turn.epoch or run.generation != generation:
             return None
         start = turn.expected_seq
-        rows = run.journal[turn.generation]
+        rows = run.journal.get(turn.generation, ())
         stored = [row for row in rows if start <= row.seq < start + len(turn.entries)]
         if len(stored) != len(turn.entries):
             return None
@@ -690,7 +694,7 @@ class MemoryStore:
                 return None
             if effect is not None:
                 effects.append(row)
-            if isinstance(effect, Spawn) and row == entry.row:
+            if isinstance(effect, Spawn) and row == entry.row and effect.new.id in self._by_id:
                 spawned[effect.new.id] = self._by_id[effect.new.id].key
         return Committed(effects=effects, spawned=spawned, repeated=True)
 

@@ -1,0 +1,186 @@
+"""Whether a mutant of the SQL is caught: by the checks of the store suite and by random lives beside the memory store,
+in this process, on a disk in memory.
+
+Only the checks that execute the mutated statement can catch it, so the first thing is to see which do. Of those the
+quick ones go first, and before them the one that caught the last mutant of the same statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+from _pytest import outcomes
+
+from mutations.sql_equivalents import claims_of, parameters_of
+from mutations.sql_mutants import Mutant
+from perdure.store.base import Store
+from perdure.store.memory import MemoryStore
+from perdure.store.sqlite import SQLiteStore, session
+from perdure.store.sqlite.queries import SQL
+from perdure.testing.store import CHECKS, Check, World, kit
+from stores.fast_path import FAST_PATH
+from stores.lives import Life, parts_of
+
+#: A check that waits for something which does not come has failed. So much, and so many times what it takes without a
+#: mutation: a busy machine must not look like a caught mutant.
+_PATIENCE_SECONDS, _PATIENCE_FACTOR = 4.0, 20.0
+#: Lives that are looked into for each mutant, and calls in each.
+LIVES, _CALLS = 24, 150
+
+
+def _live(world: World, seed: int) -> None:
+    async def check(store: Store) -> None:
+        with parts_of(2):
+            await Life(MemoryStore(), store, seed).live(_CALLS)
+
+    world.run(check)
+
+
+#: What the store suite checks, what only SQLite promises, and random lives.
+ALL = [*CHECKS, *FAST_PATH, *[Check(f"life-{seed}", _live, (seed,)) for seed in range(LIVES)]]
+
+
+class _Statements:
+    """What sessions execute instead of what they are told, and what they were told. Without a mutation they also look
+    whether the reasons hold for which some mutants are equivalent."""
+
+    def __init__(self, mutant: Mutant | None = None) -> None:
+        self._names = {text: name for name, text in SQL.items()}
+        self._instead = {} if mutant is None else {SQL[mutant.statement]: mutant.text}
+        self._claims = {SQL[name]: list(claims_of(name)) for name in SQL} if mutant is None else {}
+        self.executed: set[str] = set()
+        self.broken: list[str] = []
+
+    def instead_of(self, text: str, connection: apsw.Connection, parameters: Sequence[Sequence[Any]]) -> str:
+        self.executed.add(self._names.get(text, ""))
+        for claim in self._claims.get(text, ()):
+            for each in parameters:
+                found = connection.execute(claim, each[: parameters_of(claim)]).fetchall()
+                if found and found[0][0] == 0:
+                    self.broken.append(f"{self._names[text]}: {claim}")
+        return self._instead.get(text, text)
+
+
+def _session_class(statements: _Statements) -> type:
+    class Session(session.Session):
+        __slots__ = ()
+
+        def __init__(self, connection: apsw.Connection) -> None:
+            super().__init__(connection)
+            execute, executemany = self.execute, self.executemany
+
+            def instead(sql: str, *many: Any) -> str:
+                return statements.instead_of(sql, connection, many)
+
+            self.execute = lambda sql, parameters=(): execute(instead(sql, parameters), parameters)
+            self.executemany = lambda sql, many: executemany(instead(sql, *many), many)
+
+        def rows(self, sql: str, parameters: Any = ()) -> Any:
+            return super().rows(statements.instead_of(sql, self.connection, [parameters]), parameters)
+
+        def row(self, sql: str, parameters: Any = ()) -> Any:
+            return super().row(statements.instead_of(sql, self.connection, [parameters]), parameters)
+
+    return Session
+
+
+@contextmanager
+def _in_place(statements: _Statements, patience: float) -> Iterator[None]:
+    before = session.Session, kit._PATIENCE_SECONDS, logging.root.manager.disable
+    session.Session = _session_class(statements)  # type: ignore[misc]
+    kit._PATIENCE_SECONDS = patience
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        session.Session, kit._PATIENCE_SECONDS = before[:2]  # type: ignore[misc]
+        logging.disable(before[2])
+
+
+class Catcher:
+    """Runs checks on a store whose SQL is mutated."""
+
+    def __init__(self, checks: Sequence[Check] = ALL) -> None:
+        self._checks = checks
+        root = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        self._directory = Path(tempfile.mkdtemp(prefix="perdure-mutants-", dir=root))
+        self._template = self._directory / "template.db"
+        self._worlds = 0
+        asyncio.run(self._make_template())
+        #: The checks that execute a statement, the quickest first.
+        self._seconds: dict[str, float] = {}
+        self.checks_of: Mapping[str, list[Check]] = self._look()
+
+    async def _make_template(self) -> None:
+        """A file with the schema, so that not every world has to make one."""
+        store = SQLiteStore(self._template)
+        await store.open()
+        await store.close()
+
+    def close(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def caught_by(self, mutant: Mutant) -> Check | None:
+        """The first check that fails with it."""
+        checks = self.checks_of.get(mutant.statement, [])
+        for place, check in enumerate(checks):
+            if not self._passes(check, _Statements(mutant)):
+                checks.insert(0, checks.pop(place))
+                return check
+        return None
+
+    def _look(self) -> Mapping[str, list[Check]]:
+        found: dict[str, list[tuple[float, int, Check]]] = {}
+        for number, check in enumerate(self._checks):
+            statements, began = _Statements(), time.perf_counter()
+            if not self._passes(check, statements):
+                raise AssertionError(f"{check.id} fails without any mutation")
+            if statements.broken:
+                raise AssertionError(f"a reason in sql_equivalents does not hold: {statements.broken[0]}")
+            self._seconds[check.id] = seconds = time.perf_counter() - began
+            for name in statements.executed:
+                # A trigger is made with every connection, and fires with the statement that it is named after.
+                found.setdefault(name, []).append((seconds, number, check))
+        found |= {name: found.get(name.removesuffix("_trigger"), []) for name in SQL if name.endswith("_trigger")}
+        return {name: [check for _, _, check in sorted(its)] for name, its in found.items()}
+
+    def _passes(self, check: Check, statements: _Statements) -> bool:
+        self._worlds += 1
+        directory = self._directory / str(self._worlds)
+        directory.mkdir()
+        try:
+            with _in_place(statements, max(_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._seconds.get(check.id, 1.0))):
+                check(World(self._store, directory))
+        except (Exception, outcomes.OutcomeException):
+            return False
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        return True
+
+    def _store(self, directory: Path) -> SQLiteStore:
+        path = directory / "store.db"
+        if not path.exists():
+            shutil.copyfile(self._template, path)
+            path.chmod(0o600)
+        return SQLiteStore(path)
+
+
+def prepares(mutant: Mutant, connection: apsw.Connection) -> bool:
+    """Whether it is SQL at all: one that is not would be caught by anything."""
+    try:
+        connection.execute("EXPLAIN " + mutant.text.replace("CREATE TEMP TRIGGER ", "CREATE TEMP TRIGGER mutant_", 1))
+    except apsw.BindingsError:
+        return True
+    except apsw.SQLError:
+        return False
+    return True
