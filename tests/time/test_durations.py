@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perdure import BadArgument, Engine, RunFailed, event, receive, sleep, sleep_until, workflow
+from perdure.errors import Stuck
 from perdure.kernel.verbs import seconds_of
 from support.lives import Lives, run_async
 
@@ -137,11 +138,17 @@ async def asyncio_sleeps(kind: str) -> str:
     return "slept"
 
 
-@pytest.mark.parametrize("kind", ["nan", "inf", "ages"])
+@pytest.mark.parametrize("kind", ["nan", "ages"])
 def test_asyncio_sleep_of_no_duration_is_refused(kind: str) -> None:
     """FAULTS F7: plain asyncio has the same rule."""
     with pytest.raises(RunFailed, match=r"century|NaN"):
         run_memory(asyncio_sleeps(kind))
+
+
+def test_asyncio_sleep_without_end_is_no_wait_for_anything() -> None:
+    """FAULTS F7: `asyncio.sleep(math.inf)` is code that waits to be cancelled; alone it could never be woken."""
+    with pytest.raises(Stuck, match="nothing could ever wake it"):
+        run_memory(asyncio_sleeps("inf"))
 
 
 @pytest.mark.parametrize("kind", ["negative", "zero"])
