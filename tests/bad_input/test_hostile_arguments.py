@@ -73,6 +73,27 @@ async def raises() -> None:
     raise OddError("loop")
 
 
+class Silent(type):
+    __getattribute__ = _trap  # type: ignore[assignment]
+
+
+SILENT: Any = object.__new__(Silent("Mute", (), {}))
+
+
+@step(max_attempts=2, initial_delay=0, on_retry=lambda _failed: SILENT)
+async def fails_twice() -> None:
+    raise ValueError("as it should")
+
+
+@workflow
+async def retries() -> str:
+    try:
+        await fails_twice()
+    except ValueError as error:
+        return str(error)
+    return "no failure"
+
+
 @workflow
 async def adds(number: int) -> int:
     return await same(number) + 1
@@ -158,6 +179,16 @@ def test_an_exception_that_does_not_say_what_it_is_fails_its_step(lives: Lives, 
             return await (await engine.start(fails(in_thread))).result(timeout=20)
 
     assert run_async(main()).endswith("OddError")
+
+
+def test_what_an_on_retry_hook_returns_does_not_matter(lives: Lives) -> None:
+    """Asking it whether it can be awaited runs code of its class."""
+
+    async def main() -> str:
+        async with lives.engine() as engine:
+            return await (await engine.start(retries())).result(timeout=20)
+
+    assert run_async(main()) == "as it should"
 
 
 def test_subclasses_of_text_and_numbers_are_what_they_hold(lives: Lives) -> None:

@@ -795,11 +795,10 @@ def call_retry_hooks(resident: Resident) -> list[Coroutine[Any, Any, None]]:
         failed = FailedAttempt(resident.id, operation.location, body.attempt, decode_error(body.error), next_at)
         try:
             answer: object = operation.spec.on_retry(failed)
+            if inspect.isawaitable(answer):  # which its class may answer by raising
+                left.append(_rest_of_hook(operation.location, answer))
         except BaseException as error:
             _report_hook(operation.location, error)
-        else:
-            if inspect.isawaitable(answer):
-                left.append(_rest_of_hook(operation.location, answer))
     return left
 
 
