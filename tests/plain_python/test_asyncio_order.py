@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+from typing import Any
 
 import pytest
 
+import perdure
 from kernel.kernel_kit import Drive
 from perdure import workflow
 from perdure.errors import Forbidden
@@ -99,6 +101,26 @@ def test_other_loops_make_what_they_made() -> None:
         assert (type(done), done, pending) == (set, {task, own}, set())
 
     asyncio.run(main())
+
+
+def test_a_task_that_runs_cannot_be_initialised_again() -> None:
+    """Python 3.12 would crash, others leave the task hanging."""
+
+    @workflow
+    async def again() -> str:
+        async def other() -> None: ...
+
+        task: Any = asyncio.current_task()
+        coroutine = other()
+        try:
+            task.__init__(coroutine, asyncio.get_running_loop(), task.branch, None)
+        except RuntimeError as error:
+            return str(error)
+        finally:
+            coroutine.close()
+        return "initialised"
+
+    assert perdure.run(again()) == "a task is initialised once."
 
 
 def test_scopes_of_anyio_are_cancelled_in_the_order_in_which_they_were_entered() -> None:

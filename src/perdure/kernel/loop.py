@@ -91,6 +91,8 @@ class RunTask(asyncio.Task[Any]):
     __slots__ = ("_number", "branch", "context")
 
     def __init__(self, coroutine: Any, loop: RunLoop, branch: Branch, context: contextvars.Context | None) -> None:
+        if hasattr(self, "branch"):  # Python 3.12 crashes where a task that runs is made anew
+            raise RuntimeError("a task is initialised once.")
         # All before asyncio's own part, which puts the task into a WeakSet and so hashes it.
         self._number = loop.next_number() if branch.scope is None else branch.scope.next_number()
         self.branch = branch

@@ -314,8 +314,8 @@ static PyObject *
 task_init(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *path = NULL, *numbers = NULL;
-    if (has_just(4, count, names) && is_just(self, Task) && is_just(args[1], Loop) && is_just(args[2], Branch)
-        && get(args[2], branch_scope) == Py_None && get(args[1], loop_iterations) == zero) {
+    if (has_just(4, count, names) && is_just(self, Task) && get(self, task_branch) == NULL && is_just(args[1], Loop)
+        && is_just(args[2], Branch) && get(args[2], branch_scope) == Py_None && get(args[1], loop_iterations) == zero) {
         path = exact(args[2], branch_path, TEXT);
         numbers = exact(args[1], loop_numbers, INT);
     }
