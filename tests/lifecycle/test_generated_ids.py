@@ -63,5 +63,6 @@ def test_runs_started_one_after_another_sort_that_way(tmp_path: Path) -> None:
             at_once = [run.id for run in await asyncio.gather(*(engine.start(nothing()) for _ in range(20)))]
             assert sorted(started + at_once) == started + at_once
             assert uuid.UUID(started[0]).version == 7
+            assert [await engine.result(run_id) for run_id in started + at_once] == [None] * 40
 
     run_async(main())

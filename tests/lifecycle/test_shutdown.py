@@ -130,11 +130,13 @@ def test_close_twice_and_at_the_same_time_is_one_close(lives: Lives) -> None:
     async def main() -> None:
         engine = lives.engine()
         await engine.open()
-        await engine.start(sleeps_through())
+        await engine.start(sleeps_through(), id="run")
         await asyncio.gather(engine.close(), engine.close())
         await engine.close()
         never_opened = lives.engine()
         await never_opened.close()
+        async with lives.engine() as again:
+            assert await again.result("run") == "awake"
 
     run_async(main())
 

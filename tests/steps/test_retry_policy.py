@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from perdure import Engine, NonRetryable, RetryAfter, RunFailed, current_step, step, workflow
+from perdure import BadArgument, Engine, NonRetryable, RetryAfter, RunFailed, current_step, step, workflow
 from perdure.admin.views import HistoryEntry
 from support.lives import Lives, run_async
 
@@ -203,8 +203,9 @@ def test_impossible_retry_after_neither_hangs_nor_hides_the_run(lives: Lives, se
     async def main() -> None:
         async with lives.engine() as engine:
             handle = await engine.start(retry_absurdly())
-            with pytest.raises(RunFailed):
+            with pytest.raises(RunFailed) as caught:
                 await handle.result(timeout=5)
+            assert isinstance(caught.value.__cause__, (RetryAfter, BadArgument)), repr(caught.value.__cause__)
             assert (await handle.status()).status == "failed"
 
     run_async(main())
