@@ -82,6 +82,7 @@ async def live_with_friend(lives: Lives, source: SourceFile, old: str, name: str
     await until(idle)
     if "asyncio.sleep(0.001)" in old:
         await until(lambda: is_idle(engine, "run"))
+    assert (await engine.status("friend")).status == "waiting"
     await lives.crash(engine)
 
 
