@@ -234,6 +234,14 @@ def test_a_call_refuses_it(lives: Lives, name: str) -> None:
     run_async(main())
 
 
+def test_a_path_whose_code_raises_is_no_store() -> None:
+    class OddPath:
+        __fspath__ = _trap
+
+    with pytest.raises(BadArgument, match="not OddPath"):
+        Engine(OddPath())  # type: ignore[arg-type]
+
+
 def test_an_edited_result_that_cannot_be_looked_at(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:

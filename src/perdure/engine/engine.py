@@ -555,6 +555,8 @@ def _store_of(url: Any) -> Store:
             raise BadArgument(f"the path of a store holds half a character: {shown(text)}.") from None
     try:
         is_path, is_store = isinstance(url, os.PathLike), hasattr(url, "commit")
+        if is_path:
+            os.fspath(url)
     except Exception:  # code of what was given
         is_path = is_store = False
     if not is_path and not is_store:
