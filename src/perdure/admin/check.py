@@ -35,7 +35,7 @@ async def check(store: Store, registry: Registry, workflow: str | None = None) -
     """Replay every open run, newest first; parked and paused ones too. A run that moves meanwhile is seen as it was
     at one moment."""
     before: RunKey | None = None
-    check_text(workflow, "workflow")
+    workflow = check_text(workflow, "workflow")
     where = RunFilter(statuses=OPEN, workflow=workflow)
     while rows := await store.list_runs(where, limits.CHECK_BATCH, before):
         before = rows[-1].key

@@ -248,7 +248,7 @@ async def receive(
         if not future.done():
             run.withdraw(operation)
             operation.take_future()
-            future.set_exception(TimeoutError(f"no {operation.types.names()} came within {timeout!r}"))
+            future.set_exception(TimeoutError(f"no {operation.types.names()} came within {shown(timeout)}"))
 
     timer = run.ask_timer("timeout", run.now + round(seconds * MICROSECONDS), give_up)
     try:
