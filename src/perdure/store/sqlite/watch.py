@@ -51,9 +51,9 @@ class Watch:
     def stop(self) -> None:
         """May be called twice, also after the loop is closed."""
         self._timer.cancel()
-        if self._asking is not None:
+        if self._asking is not None and not self._loop.is_closed():  # a loop that is closed has no more turns to end it
             self._asking.cancel()
-            self._asking = None
+        self._asking = None
         self._stopped = True
         with self.using:
             self.drop()
