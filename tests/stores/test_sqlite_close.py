@@ -17,7 +17,7 @@ from support.processes import Process
 
 def test_it_opens_and_closes_while_the_executor_of_the_loop_is_busy(tmp_path: Path) -> None:
     """Blocking calls of the user's own have all the threads there are."""
-    gate = threading.Event()
+    gate, before = threading.Event(), set(threading.enumerate())
 
     async def main() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
@@ -32,7 +32,8 @@ def test_it_opens_and_closes_while_the_executor_of_the_loop_is_busy(tmp_path: Pa
             await blocked
 
     run_async(main())
-    assert not [one.name for one in threading.enumerate() if one.name.startswith("perdure-sqlite")]
+    left = set(threading.enumerate()) - before
+    assert not [one.name for one in left if one.name.startswith("perdure-sqlite")]
 
 
 def test_a_writer_that_hangs_keeps_neither_the_engine_nor_the_lock(
