@@ -10,13 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import Engine, StoreLost, receive, step, workflow
-from perdure.store.base import Store
+from perdure import Engine, StoreLost, event, receive, step, workflow
+from perdure.store.base import Status, Store
 from perdure.store.sqlite import SQLiteStore, presence
 from perdure.store.sqlite.queries import SQL
 from stores.store_kit import accept, create, row_of, step_row, turn
@@ -33,9 +34,15 @@ async def in_a_step() -> None:
     await waits_in_a_step()
 
 
+@event
+@dataclass
+class Awaited:
+    number: int
+
+
 @workflow
-async def for_an_event() -> str:
-    return await receive(str)
+async def for_an_event() -> Awaited:
+    return await receive(Awaited)
 
 
 def _delete(name: str) -> Callable[[Path], None]:
@@ -157,6 +164,7 @@ def test_whoever_waits_is_told(tmp_path: Path, accident: str, waiting: Any, capl
             run = await engine.start(waiting(), id="a")
             waits = [asyncio.ensure_future(each.result()) for each in (run, client.get("a"))]
             await asyncio.sleep(0)
+            assert (await run.status()).status in (Status.RUNNING, Status.WAITING)
             ACCIDENTS[accident](tmp_path / "a.db")
             for each in waits:
                 with pytest.raises(StoreLost):

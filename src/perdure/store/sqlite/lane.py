@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from perdure.errors import EngineNotOpen, StoreUnavailable
+from perdure.errors import EngineNotOpen, StoreError, StoreUnavailable
 from perdure.store.sqlite.presence import Presence
-from perdure.store.sqlite.session import Session, log
+from perdure.store.sqlite.session import Session, fault, log
 
 #: How long a thread must have had nothing to do before it does its chores.
 CHORE_SECONDS: Final = 0.002
@@ -50,7 +50,10 @@ Outcome: TypeAlias = tuple[Job, Any, BaseException | None]
 class Lane:
     """Runs jobs, in order, on its own thread. Subclasses say how a round of jobs is carried out."""
 
-    def __init__(self, name: str, connect: Callable[[], Session], presence: Presence, round_jobs_max: int) -> None:
+    def __init__(
+        self, name: str, path: str, connect: Callable[[], Session], presence: Presence, round_jobs_max: int
+    ) -> None:
+        self._path = path
         self._connect = connect
         self._presence = presence
         #: Held by the thread that uses the connection just now.
@@ -122,6 +125,11 @@ class Lane:
         """Use this connection from now on."""
         self._presence.opened()
         self.session = session
+
+    def explained(self, error: BaseException) -> StoreError:
+        """What SQLite raised, in our words, or that a file is gone. Before the connection is dropped: after the last
+        one nobody knows which files were right."""
+        return self._presence.found_lost() or fault(self._path, error)
 
     def drop(self) -> None:
         """Forget a connection that cannot be trusted."""

@@ -47,6 +47,18 @@ class Presence:
             self._look()
             self._look_at = now + FILE_CHECK_SECONDS
 
+    def found_lost(self) -> StoreLost | None:
+        """Look at once: the reason why SQLite failed just now may be that a file is gone."""
+        try:
+            with self._lock:
+                self._look_at = 0.0
+                self._look()
+        except StoreLost as found:
+            return found
+        except StoreUnavailable:
+            pass
+        return None
+
     def opened(self) -> None:
         """One more connection is open."""
         with self._lock:

@@ -9,15 +9,14 @@ import apsw
 from perdure.limits import SQLITE_GROUP_JOBS_MAX
 from perdure.store.sqlite.lane import Job, Lane, Outcome
 from perdure.store.sqlite.presence import Presence
-from perdure.store.sqlite.session import Session, fault
+from perdure.store.sqlite.session import Session
 
 
 class Reader(Lane):
     """Carries out jobs that only read, one after the other, each in its own snapshot if it asks for one."""
 
     def __init__(self, path: str, connect: Callable[[], Session], presence: Presence) -> None:
-        super().__init__("perdure-sqlite-reader", connect, presence, SQLITE_GROUP_JOBS_MAX)
-        self._path = path
+        super().__init__("perdure-sqlite-reader", path, connect, presence, SQLITE_GROUP_JOBS_MAX)
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -32,8 +31,9 @@ class Reader(Lane):
             self._presence.check()
             return job, job.function(self.ready(), *job.arguments), None
         except (apsw.Error, OSError) as error:
+            failure = self.explained(error)
             # A reader has nothing to lose: a fresh connection is the simplest way out of any fault.
             self.drop()
-            return job, None, fault(self._path, error)
+            return job, None, failure
         except Exception as error:
             return job, None, error

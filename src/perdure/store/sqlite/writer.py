@@ -34,7 +34,6 @@ from perdure.store.sqlite.session import (
     STATEMENT_FAULTS,
     Session,
     breaks_connection,
-    fault,
     log,
 )
 from perdure.store.sqlite.turns import commit_turns
@@ -87,8 +86,7 @@ class Writer(Lane):
     def __init__(
         self, path: str, connect: Callable[[], Session], presence: Presence, start_over: Callable[[], None]
     ) -> None:
-        super().__init__("perdure-sqlite-writer", connect, presence, SQLITE_GROUP_JOBS_MAX)
-        self._path = path
+        super().__init__("perdure-sqlite-writer", path, connect, presence, SQLITE_GROUP_JOBS_MAX)
         self._start_over = start_over
         self._counting = threading.Lock()
         self._outstanding = 0
@@ -375,6 +373,7 @@ class Writer(Lane):
 
     def _recover(self, error: Exception) -> StoreError:
         """Get back to a state from which the next transaction can start; the error in our words."""
+        failure = error if isinstance(error, StoreError) else self.explained(error)
         session = self.session
         if session is not None:
             try:
@@ -384,7 +383,7 @@ class Writer(Lane):
                 self.drop()
         if breaks_connection(error):
             self.drop()
-        return error if isinstance(error, StoreError) else fault(self._path, error)
+        return failure
 
 
 def _request(function: Callable[..., Any], arguments: Sequence[Any]) -> bulk.Request | None:
