@@ -166,7 +166,7 @@ SUSPECT_SECONDS: Final = 5.0
 #: Runs claimed by one sweep.
 CLAIM_BATCH_MAX: Final = 200
 #: Timers due within this of each other fire in one turn. Late by this much is fine; early never happens.
-TIMER_RESOLUTION_SECONDS_DEFAULT: Final = 0.002
+TIMER_RESOLUTION_SECONDS_DEFAULT: Final = 0.001
 #: Waits between tries when the store does not answer: from this, doubling, to the next.
 STORAGE_RETRY_SECONDS_MIN: Final = 0.05
 STORAGE_RETRY_SECONDS_MAX: Final = 5.0

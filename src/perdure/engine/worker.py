@@ -18,6 +18,7 @@ import functools
 import itertools
 import logging
 import random
+from asyncio.futures import Future
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -552,7 +553,7 @@ class Worker:
         whoever waits for it (tests/lifecycle/test_store_raises_at_the_call.py)."""
         try:
             answer = call(argument)
-            return answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
+            return answer if isinstance(answer, Future) else asyncio.ensure_future(answer)
         except Exception as error:
             failed: asyncio.Future[T] = self._loop.create_future()
             failed.set_exception(error)
