@@ -219,7 +219,8 @@ async def attempts() -> list[Any]:
             case Ok(given):
                 shown.append(given)
             case Err(kind, count, error):
-                shown.append([kind, count, type(error).__name__])
+                inner = f" of {type(error.__cause__).__name__}" if isinstance(error, ChildFailed) else ""
+                shown.append([kind, count, type(error).__name__ + inner])
     return shown
 
 
@@ -235,7 +236,7 @@ def test_an_attempt_gives_failure_as_data(lives: Lives) -> None:
                 ["timeout", 2, "StepTimeout"],
                 ["critical", 1, "Critical"],
                 ["rollback", 1, "Rollback"],
-                ["failed", 1, "ChildFailed"],
+                ["failed", 1, "ChildFailed of Refused"],
             ]
 
     run_async(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.programs import explore
+from support.frozen import PROGRAMS, changed
 from support.processes import first_lines
 
 SEEDS = 400
@@ -19,7 +20,7 @@ def test_a_random_program_rebuilt_after_every_record_never_diverges(first: int) 
     """
     for seed in range(first, first + BATCH):
         try:
-            explore(seed)
+            assert not changed(PROGRAMS, [(seed, explore(seed))])
         except BaseException as error:
             error.add_note(f"program of seed {seed}")
             raise

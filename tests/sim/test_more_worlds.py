@@ -10,6 +10,7 @@ from sim.late import CONDITIONS, SHAPES
 from sim.plan import MORE_FAULTS, Setting
 from sim.seeds import explain
 from sim.world import World, simulate
+from support.frozen import changed
 
 #: How many worlds of each kind: those in which workers die again and again are long.
 SEEDS = {"hosts": 60, "odd": 60, "zombies": 60, "litter": 60, "plague": 25}
@@ -26,6 +27,7 @@ def test_no_world_with_more_faults_violates_anything_that_must_hold(kind: str) -
         report = simulate(seed, None, Setting(frozenset({kind})))
         assert not report.problem, explain(report)
         happened += report.happened
+        assert not changed(f"worlds-{kind}", [(seed, report.digest)])
     assert set(MORE_FAULTS[kind]) <= set(happened)  # a fault that never happens tests nothing
 
 

@@ -395,6 +395,7 @@ class World:
             loop.close()
             if self.pair is not None:
                 self.pair.sqlite.end()
+        self._digest_journals()
         return Report(
             seed=self.seed,
             problem=self.problem,
@@ -407,6 +408,13 @@ class World:
             happened=self.happened,
             setting=self.setting,
         )
+
+    def _digest_journals(self) -> None:
+        """The digest is of the journals, too, byte for byte: a trace only says how many records were written."""
+        for key, run in sorted(self.memory._runs.items()):
+            for generation, rows in sorted(run.journal.items()):
+                for row in rows:
+                    self._digest.update(repr((key, run.id, generation, *row)).encode())
 
     def _fail(self, problem: str) -> None:
         if not self.problem:

@@ -87,11 +87,11 @@ class Process:
             self._process.stdout.close()
 
 
-def first_lines(target: str, *args: str, environments: Sequence[dict[str, str]]) -> list[str]:
+def first_lines(target: str, *args: str, environments: Sequence[dict[str, str]], patience: float = 60.0) -> list[str]:
     """What a function prints first in several processes, side by side, that differ in their environment."""
     processes = [Process(target, *args, env=environment) for environment in environments]
     try:
-        return [process.line() for process in processes]
+        return [process.line(patience) for process in processes]
     finally:
         for process in processes:
             process.__exit__(None, None, None)

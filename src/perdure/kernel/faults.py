@@ -239,7 +239,7 @@ _FRAMES_MAX: Final = 60
 #: Lines that a summary names.
 _PLACES_MAX: Final = 5
 #: Name of the file and number of the line, in the text of a traceback.
-PLACE: Final = re.compile(r'  File "(?:.*[/\\])?([^/\\]+)", line (\d+), in ')
+PLACE: Final = re.compile(r'  File "(?:.*[/\\])?([^/\\"\n]+)", line (\d+), in ')
 _LEFT_OUT: Final = "  [... {} more frames ...]"
 
 
