@@ -6,6 +6,7 @@ second run made from the first n records, through their stored form, as a load f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,7 @@ from perdure.authoring.registry import registry
 from perdure.kernel import journal
 from perdure.kernel.commands import Command, RunStep
 from perdure.kernel.faults import encode_error
-from perdure.kernel.journal import Body, Record, from_row, to_row
+from perdure.kernel.journal import Body, Record, Row, from_row, to_row
 from perdure.kernel.operation import Frontier, StepOperation, TimerOperation, decode_frontier
 from perdure.kernel.run import Run
 from perdure.kernel.verbs import event_spec
@@ -153,3 +154,17 @@ def waiting_for(run: Run) -> list[str]:
 
 def steps_asked(commands: Sequence[Command]) -> list[str]:
     return [command.operation.location for command in commands if isinstance(command, RunStep)]
+
+
+#: What a record says about source code: it changes with the lines of the program and the folder it is in.
+_PLACES = re.compile(rb'"(?:site|traceback)":"(?:[^"\\]|\\.)*"')
+
+
+def without_lines(data: bytes) -> bytes:
+    return _PLACES.sub(b"", data)
+
+
+def without_places(row: Row) -> tuple[object, ...]:
+    """A row without what it says about source code, and so without its checksum."""
+    seq, at, kind, location, data, _ = row
+    return seq, at, kind, location, without_lines(data)

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.kernel_kit import Drive, steps_asked, stored, waiting_for
+from kernel.kernel_kit import Drive, steps_asked, stored, waiting_for, without_lines, without_places
 from perdure import (
     Break,
     Invocation,
@@ -319,8 +319,8 @@ def rebuild_always(rng: random.Random, invocation: Invocation[Any], seed: int) -
                 drive.run.close()
             drive.run = twin  # go on from the rebuilt run: the journal is all there is
             assert GRACE_LOCATION not in recorded
-        lines = [repr(to_row(record)) for record in stored(drive.records)]
-        lines += [repr(drive.run.frontier()), repr(waiting_for(drive.run))]
+        lines = [repr(without_places(to_row(record))) for record in stored(drive.records)]
+        lines += [repr(without_lines(drive.run.frontier())), repr(waiting_for(drive.run))]
         outcome = drive.run.outcome
         assert _is_an_end(outcome), f"ended by something that no program does: {outcome}"
         lines.append(type(outcome).__name__)

@@ -22,6 +22,7 @@ from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from kernel import programs as wild
+from kernel.kernel_kit import without_places
 from perdure import limits
 from perdure.authoring.step import step_context
 from perdure.engine import settings as engine_settings
@@ -410,11 +411,11 @@ class World:
         )
 
     def _digest_journals(self) -> None:
-        """The digest is of the journals, too, byte for byte: a trace only says how many records were written."""
+        """The digest is of the journals, too: a trace only says how many records were written."""
         for key, run in sorted(self.memory._runs.items()):
             for generation, rows in sorted(run.journal.items()):
                 for row in rows:
-                    self._digest.update(repr((key, run.id, generation, *row)).encode())
+                    self._digest.update(repr((key, run.id, generation, *without_places(row))).encode())
 
     def _fail(self, problem: str) -> None:
         if not self.problem:
