@@ -2,20 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-TWINS := setup.py $(wildcard src/perdure/native/*.c src/perdure/native/*.h)
 
-.PHONY: setup demo test test-long test-pythons test-sanitized sim fuzz mutants check format bench bench-quick instructions fixtures faults clean
+.PHONY: setup demo test test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
 .DEFAULT_GOAL := help
-
-# What is tested twice, with the twins of `perdure/native` and without.
-PLAIN := $(addprefix tests/, native kernel replay steps plain_python races)
 
 help: ## say what each command does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## make the .venv that everything else uses
 
-$(STAMP): pyproject.toml $(TWINS)
+$(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q src
@@ -24,18 +20,15 @@ $(STAMP): pyproject.toml $(TWINS)
 demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
 	$(BIN)/perdure demo
 
-test: $(STAMP) ## the whole suite, in parallel; then, without the twins in C, what those have a part in
+test: $(STAMP) ## the whole suite, in parallel; then, without the fast path, what that has a part in
 	$(BIN)/python -m pytest -n auto -q -m "not long"
-	PERDURE_NATIVE=off $(BIN)/python -m pytest -n auto -q -m "not long" $(PLAIN)
+	PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto -q -m "not long" tests/steps tests/races tests/children
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 	$(BIN)/python -m pytest -q -m long
 
 test-pythons: $(STAMP) ## what depends on the Python, on each one of this machine from 3.11 on: GROUPS="auto kernel"
 	@cd tests && ../$(BIN)/python -m support.pythons $(GROUPS)
-
-test-sanitized: $(STAMP) ## what the twins in C have a part in, with a build of them that finds wrong uses of memory
-	@cd tests && ../$(BIN)/python -m support.sanitized $(GROUPS)
 
 sim: $(STAMP) ## simulated worlds of every kind: SEEDS=1000, or one: SEED=58 PLAN="..."; STORE=sqlite, MORE=hosts,odd
 	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)" store="$(STORE)" more="$(MORE)"
@@ -62,6 +55,9 @@ bench: $(STAMP) ## perdure beside its limits and other systems; writes bench/RES
 
 bench-quick: $(STAMP) ## perdure and the limits only, in under a minute
 	$(BIN)/python -m bench --quick
+
+bench-compare: $(STAMP) ## this checkout beside another one, by turns: WITH=../other, WORKLOADS="seq many", ROUNDS=5
+	$(BIN)/python -m bench.compare $(WITH) $(WORKLOADS) --rounds $(or $(ROUNDS),5)
 
 instructions: $(STAMP) ## count the bytecodes of two kernels, and make that the budget of the tests
 	$(BIN)/python -m bench.instructions --renew

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perdure import Engine, Workflow, workflow
+from perdure import Engine, workflow
+from perdure.types import Workflow
 
 ASSIGNMENTS = 1_000
 #: One of each kind, again and again.

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -179,7 +179,30 @@ def _in_a_line(sample: Sample) -> str:
 # -- one job -----------------------------------------------------------------------------------------------------------
 
 
-def run_job(system: System, job: Job, url: str, killed: bool, seconds: float, adapter: str = "") -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The checkout whose adapters are run, and the folder with the perdure that they use; None: the installed one."""
+
+    adapters: Path = ROOT
+    source: Path | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | ({"PYTHONPATH": str(self.source)} if self.source else {})
+
+
+HERE = Place()
+
+
+def run_job(
+    system: System,
+    job: Job,
+    url: str,
+    killed: bool,
+    seconds: float,
+    adapter: str = "",
+    place: Place = HERE,
+) -> dict[str, Any]:
     """Run an adapter to its answer: `{"raw": ...}`, `{"refused": why}` or `{"failed": what was seen}`."""
     Path(job.directory).mkdir(parents=True, exist_ok=True)
     module = f"bench.adapters.{adapter or system.adapter}"
@@ -187,7 +210,7 @@ def run_job(system: System, job: Job, url: str, killed: bool, seconds: float, ad
         wanted = asdict(job) | {"url": url, "life": life}
         name = wanted.pop("workload")
         command = [str(system.python), "-m", module, name, json.dumps(wanted)]
-        answer = _converse(command, seconds)
+        answer = _converse(command, seconds, place)
         if life == 1 and killed and answer == {"ready": True}:
             continue
         if "figures" in answer:
@@ -198,11 +221,17 @@ def run_job(system: System, job: Job, url: str, killed: bool, seconds: float, ad
     raise AssertionError("the second life always returns")
 
 
-def _converse(command: list[str], seconds: float) -> dict[str, Any]:
+def _converse(command: list[str], seconds: float, place: Place = HERE) -> dict[str, Any]:
     """Start a process, wait for its one answer, and kill it with all its children: it has nothing more to say."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            command,
+            cwd=place.adapters,
+            env=place.environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
         )
         assert process.stdout is not None
         overdue = threading.Event()

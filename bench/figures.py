@@ -74,9 +74,12 @@ def figures_of(workload: str, raw: Mapping[str, Any]) -> dict[str, float]:
     """The figures of one sample, by name. The one that counts is named by the workload."""
     found: dict[str, float] = {}
     match workload:
-        case "seq" | "many" | "fanout" | "events" | "recover" | "children":
+        case "seq" | "many" | "fanout" | "events" | "recover" | "children" | "io" | "threads":
             found["rate"] = raw["count"] / raw["seconds"]
             found["seconds"] = raw["seconds"]
+        case "payload":
+            for size, part in raw.items():
+                found[size] = part["count"] / part["seconds"]
         case "replay":
             found["back"] = raw["seconds"] * 1000
             found["each"] = raw["seconds"] / raw["count"] * 1e6

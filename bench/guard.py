@@ -25,7 +25,7 @@ from perdure import Engine
 from perdure.authoring.registry import registry
 from perdure.engine import guarding, linting
 from perdure.engine.watchdog import Watchdog
-from perdure.kernel.loop import Post
+from perdure.kernel.eventloop.hosting import TurnMonitor
 
 BAR_PERCENT = 3.0
 ROUNDS = 7
@@ -90,7 +90,7 @@ async def measure(directory: Path) -> Cost:
     lint = time.thread_time() - begun
 
     guarding.install_guard()
-    idle = Watchdog(Post(), 1, 30)
+    idle = Watchdog(TurnMonitor(), 1, 30)
     idle.idle = False  # as while a worker is busy: nobody has to be woken
     beat = nanoseconds(idle.beat)
     # One after the other, so that what slows this machine down slows both.

@@ -3,9 +3,8 @@
     replay   rebuilding a run of 200 steps from its records, in the pure kernel
     live     the same run from `start` to its result on the memory store, engine and all
 
-Counted are the bytecodes executed in files of perdure, by tracing, in a process of its own with a fixed hash seed: once
-in plain Python, and once with the twins in C, where a count that jumps shows that one is no longer used. The budgets
-are in instructions.json, by Python version; `tests/bench` compares. Why so: docs/decisions/0090.
+Counted are the bytecodes executed in files of perdure, by tracing, in a process of its own with a fixed hash seed. The
+budgets are in instructions.json, by Python version; `tests/bench` compares. Why so: docs/decisions/0090.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-from perdure import native
 
 STEPS = 200
 BUDGETS = Path(__file__).with_suffix(".json")
@@ -65,8 +62,8 @@ async def count_all() -> dict[str, int]:
     """Count both kernels in this process. Deterministic only in a fresh one: see `counted`."""
     import perdure
     from perdure import Engine, step, workflow
+    from perdure.kernel.frontier import decode_frontier
     from perdure.kernel.journal import from_row
-    from perdure.kernel.operation import decode_frontier
     from perdure.kernel.run import Run
     from perdure.store.memory import MemoryStore
 
@@ -102,16 +99,9 @@ async def count_all() -> dict[str, int]:
 
 
 def counted() -> dict[str, int]:
-    """All counts, from fresh processes. Those with twins only where these are built."""
-    found = _counted("off")
-    if native.IN_USE:
-        found |= {f"{name} with twins": count for name, count in _counted("on").items()}
-    return found
-
-
-def _counted(twins: str) -> dict[str, int]:
+    """All counts, from a fresh process."""
     command = [sys.executable, "-m", "bench.instructions", "--count"]
-    environment = os.environ | {"PYTHONHASHSEED": "0", "PERDURE_NATIVE": twins}
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
     done = subprocess.run(
         command, cwd=BUDGETS.parents[1], env=environment, stdout=subprocess.PIPE, text=True, check=True
     )

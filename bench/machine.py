@@ -9,7 +9,6 @@ from pathlib import Path
 import apsw
 
 from bench.interpreter import is_of_bench
-from perdure import native
 
 #: The name of the fact that says whether others were at work.
 LOAD = "load when it began"
@@ -25,7 +24,6 @@ def facts(directory: Path) -> dict[str, str]:
         "file system": _file_system(directory),
         "Python": f"{platform.python_implementation()} {platform.python_version()}{_how_chosen()}",
         "SQLite": f"{apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
-        "twins in C": "in use" if native.IN_USE else "not in use: plain Python",
         LOAD: ", ".join(f"{value:.2f}" for value in os.getloadavg()),
     }
 

@@ -9,7 +9,7 @@ from bench.figures import Figures, Range
 from bench.machine import LOAD
 from bench.systems import PERDURE, System
 from bench.table import cell, heading, ratio, to_bare
-from bench.workloads import ALONE, SHARED, Workload
+from bench.workloads import ALONE, COLUMNS, SHARED, Workload
 
 #: Figures beside the one that counts, where a workload has them: name, unit, factor.
 MORE = {
@@ -17,6 +17,7 @@ MORE = {
     "events": (("p50", "ms p50", 1.0), ("p99", "ms p99", 1.0)),
     "timers": (("p99", "ms late p99", 1.0), ("bytes_each", "KB each", 1 / 1000)),
     "replay": (("each", "µs a recorded step", 1.0),),
+    "payload": (("20k", "steps/s at 20 kB", 1.0),),
     "recover": (("seconds", "s in all", 1.0),),
     "long": (("first", "µs at the start", 1.0), ("growth", "x", 1.0)),
     "journal": (("seconds", "s in all", 1.0),),
@@ -90,7 +91,7 @@ def _ratios(figures: Figures, peers: Sequence[System]) -> str:
 
 
 def _figures(figures: Figures, systems: Sequence[System]) -> str:
-    rows = [(heading(workload), *(_with_more(figures, system, workload) for system in systems)) for workload in SHARED]
+    rows = [(heading(workload), *(_with_more(figures, system, workload) for system in systems)) for workload in COLUMNS]
     return "## Figures\n\n" + _table(("workload", *(system.title for system in systems)), rows)
 
 
@@ -140,7 +141,7 @@ def _reasons(figures: Figures, systems: Sequence[System]) -> str:
     rows = [
         (system.title, workload.name, reason)
         for system in systems
-        for workload in (*SHARED, *ALONE)
+        for workload in (*COLUMNS, *ALONE)
         if (reason := figures.why_not(system.name, workload.name))
     ]
     return "## What is missing, and why\n\n" + _table(("system", "workload", "reason"), rows) if rows else ""
@@ -148,7 +149,7 @@ def _reasons(figures: Figures, systems: Sequence[System]) -> str:
 
 def _ranges(figures: Figures, systems: Sequence[System]) -> str:
     rows = []
-    for workload in SHARED:
+    for workload in COLUMNS:
         for system in systems:
             found = figures.range(system.name, workload.name)
             if found is not None and len(found.values) > 1:
@@ -161,7 +162,7 @@ def _ranges(figures: Figures, systems: Sequence[System]) -> str:
 
 def _workloads(systems: Sequence[System]) -> str:
     rows = []
-    for workload in SHARED:
+    for workload in COLUMNS:
         ours = workload.counts_for(PERDURE.name, "full")
         others = [
             f"{system.title}: {_counts(workload.counts_for(system.name, 'full'))}"

@@ -10,7 +10,7 @@ from rich.table import Table
 from bench.bars import Verdict, judge_all, number
 from bench.figures import Figures
 from bench.systems import PERDURE, System
-from bench.workloads import ALONE, SHARED, Workload
+from bench.workloads import ALONE, COLUMNS, SHARED, Workload
 
 
 def show(figures: Figures, systems: Sequence[System], console: Console) -> None:
@@ -33,7 +33,7 @@ def limits_table(figures: Figures) -> Table:
 
 def figures_table(figures: Figures, systems: Sequence[System]) -> Table:
     table = _table("figures: median of the rounds", "workload", *(system.title for system in systems))
-    for workload in SHARED:
+    for workload in COLUMNS:
         table.add_row(heading(workload), *(cell(figures, system, workload) for system in systems))
     return table
 

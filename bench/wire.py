@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import json
 import os
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +73,7 @@ def serve(workloads: Mapping[str, Callable[[Job], Any]]) -> None:
     try:
         act = workloads.get(job.workload)
         if act is None:
-            raise Refused("there is no such thing in this system")
+            raise Refused("its adapter has no such workload")
         figures = act(job)
         if inspect.isawaitable(figures):
             figures = asyncio.run(_finished(figures))
@@ -115,6 +117,17 @@ class Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._began
+
+
+async def median_seconds(times: int, act: Callable[[], Awaitable[None]]) -> float:
+    """What `act` takes, the garbage of the one before collected first."""
+    seconds: list[float] = []
+    for _ in range(times):
+        gc.collect()
+        with Stopwatch() as watch:
+            await act()
+        seconds.append(watch.seconds)
+    return statistics.median(seconds)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,10 @@ class Workload:
     killed: bool = False
     #: Measured for perdure alone.
     alone: bool = False
+    #: Its adapter uses what is inside of perdure, so that it goes with one version of it.
+    inside: bool = False
+    #: Other figures that `bench.compare` shows as well, in the same unit.
+    also: tuple[str, ...] = ()
 
     def counts_for(self, system: str, size: Literal["full", "quick", "tiny"]) -> Counts:
         if size != "full":
@@ -193,6 +197,43 @@ LONG = Workload(
 #: Those that every system is asked for, in the order of the table.
 SHARED = (SEQ, MANY, FANOUT, EMPTY, EVENTS, TIMERS, REPLAY, RECOVER, CHILDREN, LONG)
 
+PAYLOAD = Workload(
+    "payload",
+    "many runs of 5 steps, started together, whose results are 2 kB and then 20 kB of JSON",
+    counts={"runs": 200, "steps": 5, "times": 5},
+    quick={"runs": 100, "steps": 5, "times": 3},
+    tiny={"runs": 4, "steps": 2, "times": 1},
+    figure="2k",
+    unit="steps/s",
+    better="higher",
+    also=("20k",),
+)
+IO = Workload(
+    "io",
+    "many runs of 5 steps, started together, that each await an answer over HTTP from the same process",
+    counts={"runs": 100, "steps": 5, "times": 5},
+    quick={"runs": 50, "steps": 5, "times": 3},
+    tiny={"runs": 4, "steps": 2, "times": 1},
+    figure="rate",
+    unit="steps/s",
+    better="higher",
+)
+THREADS = Workload(
+    "threads",
+    "many runs of 5 steps, started together, that are plain functions and so run in threads",
+    counts={"runs": 200, "steps": 5, "times": 5},
+    quick={"runs": 100, "steps": 5, "times": 3},
+    tiny={"runs": 4, "steps": 2, "times": 1},
+    figure="rate",
+    unit="steps/s",
+    better="higher",
+)
+
+#: Those that every store of perdure is measured with; the adapters of other systems have none of them.
+STORES = (PAYLOAD, IO, THREADS)
+#: The lines of the table that has a column for each system.
+COLUMNS = (*SHARED, *STORES)
+
 JOURNAL = Workload(
     "journal",
     "rebuilding a run from its journal: reading the rows, decoding them, running the code again; a median",
@@ -203,6 +244,7 @@ JOURNAL = Workload(
     unit="µs a recorded step",
     better="lower",
     alone=True,
+    inside=True,
 )
 WAITING = Workload(
     "waiting",
@@ -250,4 +292,4 @@ IMPORT = Workload(
 )
 
 ALONE = (JOURNAL, WAITING, CROWD, DUE, IMPORT)
-ALL = {workload.name: workload for workload in (*SHARED, *ALONE)}
+ALL = {workload.name: workload for workload in (*COLUMNS, *ALONE)}

@@ -34,14 +34,18 @@ async def main() -> None:
         run = await production.start(order("lamp"), id="order-7")
         print(await run.result())
 
-        copy = await mine.import_run(await production.export_run("order-7"), source="order-7.json")
-        print(f"{copy.id}: {len(await mine.history(copy.id))} records here, too")
-        what_if = await mine.fork("order-7", id="what-if", at="price", result=0)
+        copy = mine.get(
+            await mine.admin.import_run(await production.admin.export_run("order-7"), source="order-7.json")
+        )
+        print(f"{copy.id}: {len(await mine.admin.history(copy.id))} records here, too")
+        what_if = mine.get(await mine.admin.fork("order-7", id="what-if", at="price", result=0))
         print("free:", await what_if.result())
-        three = await mine.fork("order-7", id="three", arguments={"count": 3})  # from the start, with another input
+        three = mine.get(
+            await mine.admin.fork("order-7", id="three", arguments={"count": 3})
+        )  # from the start, with another input
         print("three:", await three.result())
 
-        print("pruned:", await production.prune(older_than="0 s", status="completed"))
+        print("pruned:", await production.admin.prune(older_than="0 s", status="completed"))
 
 
 if __name__ == "__main__":

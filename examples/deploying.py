@@ -1,4 +1,4 @@
-"""Code changes while runs are open: `check` finds what would break, `patched` and `removed` mend it.
+"""Code changes while runs are open: `check` finds what would break, `patched` and `removed` fix it.
 
 Run it: `python examples/deploying.py`. In real life the three versions are three commits, and a CI job runs
 `perdure check --app shop.orders --store copy-of-production.db`, which ends with exit code 6 for the careless one.
@@ -55,13 +55,13 @@ def deploy(commit: str) -> Any:
 async def main() -> None:
     async with Engine(":memory:") as engine:
         old = await engine.start(deploy("first")("o-1"), id="o-1")
-        while (await engine.why("o-1")).kind != "event":
+        while (await engine.admin.why("o-1")).kind != "event":
             await asyncio.sleep(0.01)
 
         deploy("careless")
-        print("careless:", [f"{run.id} {run.verdict}" async for run in engine.check()])
+        print("careless:", [f"{run.id} {run.verdict}" async for run in engine.admin.check()])
         fulfil = deploy("careful")
-        print("careful:", [f"{run.id} {run.verdict}" async for run in engine.check()])
+        print("careful:", [f"{run.id} {run.verdict}" async for run in engine.admin.check()])
 
         new = await engine.start(fulfil("o-2"), id="o-2")
         for run in (old, new):

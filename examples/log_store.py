@@ -1,7 +1,7 @@
 """A store of your own in less than 300 lines: a file of calls, and the reference store in memory as what they come to.
 
-Every call that changes something is appended to a log as one line and synced before it is answered. Whoever opens the
-file, in this process or another, repeats the calls in order and so has the same state: the store protocol is
+Every call that changes something is appended to a log as one line and synced before it is answered. A process that
+opens the file repeats the calls in order and so has the same state: the store protocol is
 deterministic, because times and ids come from the caller. Good for learning and for small things; it never forgets
 anything, so it is not good for much.
 
@@ -23,25 +23,9 @@ import msgspec
 
 from perdure import Engine, step, workflow
 from perdure.kernel.journal import Row
-from perdure.store.base import (
-    Acquittal,
-    CommitResult,
-    Creation,
-    Entry,
-    NewItem,
-    NewRun,
-    Publish,
-    Release,
-    Reopen,
-    Reply,
-    Send,
-    Snapshot,
-    Spawn,
-    Turn,
-    Watch,
-    WorkerInfo,
-)  # fmt: skip
 from perdure.store.memory import MemoryStore
+from perdure.store.model import Acquittal, NewItem, NewRun, Release, Reopen, Snapshot, WorkerInfo
+from perdure.store.turn import CommitResult, Creation, Entry, Publish, Reply, Send, Spawn, Turn, Watch  # fmt: skip
 
 POLL_SECONDS = 0.02
 
@@ -215,11 +199,11 @@ class LogStore:
 
 READS = {
     "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "reply",
-    "publications", "letters", "expired_events",
+    "publications", "dead_letters", "expired_events",
 }  # fmt: skip
 PLAIN = {
-    "terminate", "resume", "pause", "unpause", "delete", "spread", "replay_letter", "remove_letters", "tidy_events",
-    "park",
+    "terminate", "resume", "pause", "unpause", "delete", "spread", "replay_dead_letter", "remove_dead_letters",
+    "tidy_events", "park",
 }  # fmt: skip
 
 

@@ -23,12 +23,12 @@ def _use_registry_of(path: Path) -> None:
     if path.name == "test_composed.py":  # of admin, and uses what the tests of events have
         key = path.parents[1] / "events"
     if path.name in {
-        "test_guilty.py",
-        "test_innocent.py",
+        "test_forbidden_calls.py",
+        "test_allowed_calls.py",
     }:  # of the guard: they run what the tests of the lint only read
         key = path.parents[1] / "lint"
     own = _registries.setdefault(str(key), Registry())
-    registry._workflows, registry._events = own._workflows, own._events
+    registry.become(own)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -251,7 +251,7 @@ async def recover(job: Job) -> dict[str, Any]:
     opened = time.perf_counter()
     system = System(job, gate)
     file = Path(job.directory) / "tasks"
-    # A worker claims some tasks and is deaf until all of them have ended: each gets its share of what is there at once.
+    # A worker claims some tasks and is unresponsive until all of them have ended: each gets its share of what is there.
     share = -(-job.runs // WORKERS)
     if job.life == 1:
         await system.create()

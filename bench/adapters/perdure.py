@@ -1,4 +1,4 @@
-"""perdure, in the process that asks for the runs. Variants: `full`, `relaxed` (both SQLite) and `memory`."""
+"""perdure, in the process that asks for the runs, on the stores of `perdure_stores.py`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.wire import Gate, Job, Refused, Stopwatch, forever, milliseconds, paces, resident_bytes, serve
+from bench.adapters import perdure_work
+from bench.adapters.perdure_stores import engine_for, must_survive
+from bench.wire import (
+    Gate,
+    Job,
+    Stopwatch,
+    forever,
+    median_seconds,
+    milliseconds,
+    paces,
+    resident_bytes,
+    serve,
+)
 from perdure import Engine, event, receive, sleep_until, step, workflow
 
 #: Runs that are started at once: enough to share commits, few enough that what they need for a moment does not matter.
@@ -119,22 +130,6 @@ async def one_step(number: int) -> int:
     return await increment(number)
 
 
-def engine_for(job: Job, **settings: Any) -> Engine:
-    path = os.path.join(job.directory, "perdure.db")
-    match job.variant:
-        case "full":
-            return Engine(path, **settings)
-        case "relaxed":
-            return Engine(f"sqlite:///{path}?durability=relaxed", **settings)
-        case _:
-            return Engine(":memory:", **settings)
-
-
-def _must_survive(job: Job) -> None:
-    if job.variant == "memory":
-        raise Refused("nothing in memory survives the process")
-
-
 # -- shared workloads --------------------------------------------------------------------------------------------------
 
 
@@ -145,7 +140,7 @@ async def seq(job: Job) -> dict[str, Any]:
             assert await (await engine.start(count_to(job.steps))).result() == job.steps
 
         await (await engine.start(count_to(job.warm_steps))).result()
-        return {"count": job.steps, "seconds": await _median_seconds(job, act)}
+        return {"count": job.steps, "seconds": await median_seconds(job.times, act)}
 
 
 async def many(job: Job) -> dict[str, Any]:
@@ -158,7 +153,7 @@ async def many(job: Job) -> dict[str, Any]:
             await asyncio.gather(*(one() for _ in range(job.runs)))
 
         await asyncio.gather(*(one() for _ in range(job.warm_runs)))
-        return {"count": job.runs * job.steps, "seconds": await _median_seconds(job, act)}
+        return {"count": job.runs * job.steps, "seconds": await median_seconds(job.times, act)}
 
 
 async def fanout(job: Job) -> dict[str, Any]:
@@ -169,17 +164,7 @@ async def fanout(job: Job) -> dict[str, Any]:
             assert total == job.steps * (job.steps + 1) // 2
 
         await (await engine.start(fan_out(job.warm_steps))).result()
-        return {"count": job.steps, "seconds": await _median_seconds(job, act)}
-
-
-async def _median_seconds(job: Job, act: Callable[[], Awaitable[None]]) -> float:
-    seconds: list[float] = []
-    for _ in range(job.times):
-        gc.collect()
-        with Stopwatch() as watch:
-            await act()
-        seconds.append(watch.seconds)
-    return statistics.median(seconds)
+        return {"count": job.steps, "seconds": await median_seconds(job.times, act)}
 
 
 async def empty(job: Job) -> dict[str, Any]:
@@ -245,7 +230,7 @@ async def _start_sleepers(engine: Engine, count: int, gap: float) -> None:
 
 async def replay(job: Job) -> dict[str, Any]:
     global gate
-    _must_survive(job)
+    must_survive(job)
     gate = Gate(job)
     opened = time.perf_counter()
     async with engine_for(job) as engine:
@@ -257,7 +242,7 @@ async def replay(job: Job) -> dict[str, Any]:
 
 async def recover(job: Job) -> dict[str, Any]:
     global gate
-    _must_survive(job)
+    must_survive(job)
     gate = Gate(job, arrivals=job.runs)
     before, after = job.steps // 2, job.steps - job.steps // 2 - 1
     opened = time.perf_counter()
@@ -297,12 +282,12 @@ async def long(job: Job) -> dict[str, Any]:
 
 async def journal(job: Job) -> dict[str, Any]:
     """Rebuild a run from its journal as a restarted worker does: load the rows, decode them, run the code again."""
+    from perdure.kernel.frontier import decode_frontier
     from perdure.kernel.journal import from_row
-    from perdure.kernel.operation import decode_frontier
     from perdure.kernel.run import Run
     from perdure.store.sqlite import SQLiteStore
 
-    _must_survive(job)
+    must_survive(job)
     async with engine_for(job) as engine:
         await engine.start(count_then_wait(job.steps), id="long")
         while (await engine.status("long")).status != "waiting":
@@ -495,6 +480,7 @@ WORKLOADS = {
     "recover": recover,
     "children": children,
     "long": long,
+    **perdure_work.WORKLOADS,
     "journal": journal,
     "waiting": waiting,
     "crowd": crowd,

@@ -6,7 +6,8 @@ Run it: `python examples/auto/payment.py`.
 import asyncio
 from dataclasses import dataclass
 
-from perdure import Engine, FailedAttempt, options, workflow
+from perdure import Engine, options, workflow
+from perdure.types import FailedAttempt
 
 
 @dataclass

@@ -12,7 +12,7 @@
     │   ├── ActionRefused   P-701   resume, fork, delete... makes no sense for this run now; says why
     │   ├── UnknownLocation P-702   no record of the run is at this location; near ones are named
     │   ├── NoReply         P-801   the run ended without answering a request
-    │   └── LetterNotFound  P-802   no dead letter has this number
+    │   └── DeadLetterNotFound P-802 no dead letter has this number
     ├── WorkflowError               raised into workflow code, or about it
     │   ├── Diverged        P-101   the code no longer matches the journal
     │   ├── NotInWorkflow   P-102   a verb was called outside workflow code
@@ -56,7 +56,7 @@
     │   ├── EngineNotOpen   P-401   used before open, after close, or in a forked child
     │   └── WrongLoop       P-402   used from another event loop or thread
     └── RehearsalError              what `perdure.testing` finds (also an AssertionError)
-        ├── NothingLeft     P-901   the test waits for something that can never happen
+        ├── Deadlocked      P-901   the test waits for something that can never happen
         ├── NeverWaits      P-902   the run does not come to wait for what the test said
         ├── NotCrashProof   P-903   a crash changes what a workflow does; says where and probably why
         └── NotReplayable   P-904   a saved history does not fit the code of today
@@ -69,6 +69,8 @@ Control signals of step code (raise them to steer retrying; they are ordinary ex
     Rollback        P-608   undo the saga on purpose; never retried either (a NonRetryable)
 
 `DeterminismWarning` is no error: what the lint of workflow code warns of, for the filters of Python's `warnings`.
+
+Over 450 lines, and still one thing: the tree, each class with its code and its docstring.
 """
 
 from __future__ import annotations
@@ -174,7 +176,7 @@ class NoReply(RunError):
     code = "P-801"
 
 
-class LetterNotFound(RunError):
+class DeadLetterNotFound(RunError):
     """No dead letter has this number: it was replayed or removed, or never was."""
 
     code = "P-802"
@@ -358,7 +360,7 @@ class RaceFailed(_Failures):
 
 
 class BranchCancelled(CompositionError):
-    """A branch ended by a CancelledError that did not come from whoever waits for it."""
+    """A branch ended by a CancelledError that did not come from its waiter."""
 
     code = "P-603"
 
@@ -530,7 +532,7 @@ class RehearsalError(PerdureError, AssertionError):
     """What `perdure.testing` finds; a test that fails."""
 
 
-class NothingLeft(RehearsalError):
+class Deadlocked(RehearsalError):
     """The test waits for something that can never happen; the message says what the runs wait for."""
 
     code = "P-901"

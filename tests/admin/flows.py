@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from perdure import Engine, Status
-from perdure.store.base import Store
+from perdure import Engine
+from perdure.store.protocol import Store
+from perdure.types import Status
 from support.lives import Lives, until
 
 
@@ -40,7 +41,7 @@ async def reaches(engine: Engine, run_id: str, *statuses: str | Status) -> None:
 
 
 async def kinds(engine: Engine, run_id: str) -> list[str]:
-    return [entry.kind for entry in await engine.history(run_id)]
+    return [entry.kind for entry in await engine.admin.history(run_id)]
 
 
 async def opened(lives: Lives) -> Store:

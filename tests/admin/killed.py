@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 from perdure import Engine, step, workflow
 from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
+from support.faulty_stores import DisturbedStore, die
 
 
-def _is_mended(path: str) -> bool:
-    return Path(path).with_suffix(".mended").exists()
+def _is_fixed(path: str) -> bool:
+    return Path(path).with_suffix(".fixed").exists()
 
 
 @step
@@ -25,9 +23,9 @@ async def note(path: str, line: str) -> str:
 
 @step(max_attempts=2, initial_delay=0.001)
 async def fragile(path: str) -> str:
-    """Fails until somebody mends it; then hangs, so that the kill finds it running, until it is freed."""
+    """Fails until somebody fixes it; then hangs, so that the kill finds it running, until it is freed."""
     Effects(Path(path)).add("fragile")
-    if not _is_mended(path):
+    if not _is_fixed(path):
         raise ConnectionError("broken")
     print("in fragile", flush=True)
     while not Path(path).with_suffix(".free").exists():
@@ -41,7 +39,7 @@ async def stubborn(path: str) -> str:
 
 
 @workflow
-async def mends(path: str) -> list[str]:
+async def fails_until_fixed(path: str) -> list[str]:
     return [await note(path, "before"), await fragile(path), await note(path, "after")]
 
 
@@ -57,19 +55,9 @@ async def work(database: str) -> None:
         await asyncio.get_running_loop().create_future()
 
 
-class DyingStore(SQLiteStore):
-    """SIGKILLs its own process in the middle of a prune: after so many deletions are durable."""
-
-    deletions = 3
-
-    async def delete(self, keys: Sequence[int]) -> int:
-        count = await super().delete(keys)
-        DyingStore.deletions -= 1
-        if DyingStore.deletions == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return count
-
-
 async def prune_and_die(database: str) -> None:
-    async with Engine(DyingStore(database), worker=False) as engine:
-        await engine.prune(0)
+    """Killed in the middle of a prune: after three deletions are durable."""
+    store = DisturbedStore(SQLiteStore(database))
+    store.after("delete", die, at=3)
+    async with Engine(store, worker=False) as engine:
+        await engine.admin.prune(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -10,8 +11,10 @@ import pytest
 from change.lives_of_a_file import workflow_name
 from change.versions_of_a_file import SourceFile
 from events.kinds import Note
-from perdure import Checked, Engine, Status
-from perdure.authoring.registry import registry
+from perdure import Engine
+from perdure.admin import Checked
+from perdure.authoring.registry import Registry
+from perdure.types import Status
 from stores.store_kit import accept, everything, finishing, new_run, turn
 from support.effects import Effects
 from support.lives import Lives, run_async, until
@@ -42,7 +45,7 @@ async def all_wait(engine: Engine, count: int) -> None:
 
 
 async def checked(engine: Engine) -> dict[str, Checked]:
-    return {run.id: run async for run in engine.check()}
+    return {run.id: run async for run in engine.admin.check()}
 
 
 def test_runs_that_would_break_are_named_with_both_lines(lives: Lives, source: SourceFile, effects: Effects) -> None:
@@ -63,9 +66,9 @@ def test_runs_that_would_break_are_named_with_both_lines(lives: Lives, source: S
         done = effects.lines()
         source.load(old.replace("await reserve()", "await notify()"), above="# moved down\n")
         async with lives.engine(worker=False) as client:
-            before = [await everything(client._store, f"run-{number}") for number in range(6)]
+            before = [await everything(client.store, f"run-{number}") for number in range(6)]
             found = await checked(client)
-            assert [await everything(client._store, f"run-{number}") for number in range(6)] == before
+            assert [await everything(client.store, f"run-{number}") for number in range(6)] == before
         assert effects.lines() == done
         assert set(found) == {f"run-{number}" for number in range(6)}
         bad = {run_id for run_id, run in found.items() if not run.is_fine}
@@ -96,9 +99,8 @@ def test_other_ways_to_break(lives: Lives, source: SourceFile, monkeypatch: pyte
             await all_wait(engine, 1)
         async with lives.engine(worker=False) as client:
             assert (await checked(client))["run"].is_fine
-            with monkeypatch.context() as patch:
-                patch.setattr(registry, "_workflows", {})
-                assert (await checked(client))["run"].verdict == "unknown"
+            async with lives.engine(worker=False, registry=Registry()) as other:
+                assert (await checked(other))["run"].verdict == "unknown"
             source.load(old.replace("kind: str", "kind: int"))
             assert (await checked(client))["run"].verdict == "undecodable"
             source.load(old.replace("await charge()", "await charge(2)"))
@@ -126,14 +128,14 @@ def test_parked_and_paused_runs_are_checked_too(lives: Lives, source: SourceFile
             for run_id in ("parked", "paused"):
                 await engine.start(module[name]("short"), id=run_id)
             await all_wait(engine, 2)
-            await engine.pause("paused")
-            row = await engine._store.get("parked")
+            await engine.admin.pause("paused")
+            row = await engine.store.get("parked")
             assert row is not None
-            await engine._store.park(row.key, row.epoch, "because", 1)
+            await engine.store.park(row.key, row.epoch, "because", 1)
             found = await checked(engine)
             assert {run.status for run in found.values()} == {Status.PARKED, Status.PAUSED}
             assert all(run.is_fine for run in found.values())
-            assert [run async for run in engine.check("another workflow")] == []
+            assert [run async for run in engine.admin.check("another workflow")] == []
             source.load(old.replace("await charge()", "await notify()"))
             found = await checked(engine)
             assert "The run is parked and nothing was lost." in found["parked"].text
@@ -143,7 +145,7 @@ def test_parked_and_paused_runs_are_checked_too(lives: Lives, source: SourceFile
 
 
 def test_runs_that_move_while_they_are_checked_raise_no_false_alarm(lives: Lives, source: SourceFile) -> None:
-    """L5: each is seen as it was at one moment."""
+    """CONFORMANCE L5: each is seen as it was at one moment."""
     name = workflow_name()
 
     async def main() -> None:
@@ -152,7 +154,7 @@ def test_runs_that_move_while_they_are_checked_raise_no_false_alarm(lives: Lives
             for number in range(60):
                 await engine.start(module[name]("long"), id=f"run-{number}")
             seen = []
-            async for run in engine.check():
+            async for run in engine.admin.check():
                 seen.append(run)
                 await engine.send(f"run-{len(seen) - 1}", Note("on"), key="on")
             assert [run.text for run in seen if not run.is_fine] == []
@@ -172,14 +174,12 @@ def test_5000_open_runs_take_less_than_30_seconds(lives: Lives, source: SourceFi
         async with lives.engine() as engine:
             await engine.start(module[name]("long"), id="run")
             await all_wait(engine, 1)
-            store = engine._store
+            store = engine.store
             row, (journal,), _ = await everything(store, "run")
         await store.open()
-        for number in range(4_999):
-            first = turn(0, 2, *journal[1:], status=Status.WAITING, frontier=row.frontier, at=row.updated_at)
-            await store.create(
-                msgspec.structs.replace(new_run(f"copy-{number}", workflow=name), started=journal[0]), first
-            )
+        first = turn(0, 2, *journal[1:], status=Status.WAITING, frontier=row.frontier, at=row.updated_at)
+        copies = (new_run(f"copy-{number}", workflow=name) for number in range(4_999))
+        await asyncio.gather(*(store.create(msgspec.structs.replace(one, started=journal[0]), first) for one in copies))
         await store.close()
         async with lives.engine(worker=False) as client:
             began = time.monotonic()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from admin.flows import Outside, reaches
 from events.kinds import Note
 from lifecycle.moved_clock import MovedClock
-from perdure import ActionRefused, BadArgument, RunNotFound, Status, StoreUnavailable, receive, step, workflow
+from perdure import Engine, RunNotFound, receive, step, workflow
 from perdure.admin import actions
-from perdure.store.base import Rejected
-from perdure.testing.wrappers import FaultyStore
+from perdure.errors import ActionRefused, BadArgument, StoreUnavailable
+from perdure.store.turn import Rejected
+from perdure.types import Status
 from stores.store_kit import commit, create, finishing, step_row, turn
+from support.faulty_stores import DisturbedStore, lose_answer, unavailable
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -53,18 +54,18 @@ def test_an_ended_run_is_gone_and_its_id_is_free(lives: Lives) -> None:
             await engine.start(listening(), id="run")
             await engine.send("run", Note("one"), key="k")
             assert await engine.result("run", timeout=20) == "one"
-            row = await engine._store.get("run")
+            row = await engine.store.get("run")
             assert row is not None
-            await engine.delete("run")
+            await engine.admin.delete("run")
             with pytest.raises(RunNotFound):
                 await engine.status("run")
-            assert list(await engine._store.journal(row.key, 1)) == []
-            assert list(await engine._store.inbox(row.key, 9)) == []
+            assert list(await engine.store.journal(row.key, 1)) == []
+            assert list(await engine.store.inbox(row.key, 9)) == []
             await engine.start(listening(), id="run")
             await engine.send("run", Note("two"), key="k")
             assert await engine.result("run", timeout=20) == "two"
             with pytest.raises(RunNotFound):
-                await engine.delete("nobody")
+                await engine.admin.delete("nobody")
 
     run_async(main())
 
@@ -76,15 +77,15 @@ def test_an_open_run_is_refused(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(listening(), id="run")
             with pytest.raises(ActionRefused, match="perdure terminate run"):
-                await engine.delete("run")
-            await engine.pause("run")
+                await engine.admin.delete("run")
+            await engine.admin.pause("run")
             with pytest.raises(ActionRefused, match="is paused"):
-                await engine.delete("run")
-            await engine.terminate("run")
+                await engine.admin.delete("run")
+            await engine.admin.terminate("run")
 
             async def let_go() -> bool:
                 try:
-                    await engine.delete("run")
+                    await engine.admin.delete("run")
                 except ActionRefused:  # its worker has not noticed yet
                     return False
                 return True
@@ -125,16 +126,17 @@ def test_a_run_that_its_worker_still_holds_is_refused_until_that_is_gone(lives: 
         await engine.open()
         await engine.start(quick(), id="run")
         await until(lambda: outside.done["x"] == 1)
-        assert engine._unwatch is not None
-        engine._unwatch()  # it does not hear of the end while we look
+        assert engine.parts is not None
+        assert engine.parts.unwatch is not None
+        engine.parts.unwatch()  # it does not hear of the end while we look
         async with lives.engine(worker=False) as client:
-            store = client._store
+            store = client.store
             assert await store.terminate("run", "", 5) is not None
             with pytest.raises(ActionRefused, match="still holds it"):
-                await client.delete("run")
+                await client.admin.delete("run")
             await lives.crash(engine)
             outside.hold = set()
-            await client.delete("run")
+            await client.admin.delete("run")
             assert await client.list() == []
 
     run_async(main())
@@ -150,9 +152,9 @@ def test_parents_and_children_do_not_miss_each_other(lives: Lives) -> None:
             await until(lambda: outside.done["child"] == 1)
             outside.hold = set()
             assert await engine.result("run", timeout=20) == "child done"
-            await engine.delete("run/quick")
+            await engine.admin.delete("run/quick")
             assert [view.id for view in await engine.list()] == ["run"]
-            await engine.delete("run")
+            await engine.admin.delete("run")
             await engine.start(parent(), id="run")
             assert await engine.result("run", timeout=20) == "child done"
 
@@ -179,15 +181,15 @@ def test_prune_by_age_status_and_workflow(lives: Lives) -> None:
             clock.move(40 * 86400)
             await engine.start(quick(), id="young")
             await engine.result("young", timeout=20)
-            assert await engine.prune("60 days") == 0
-            assert await engine.prune("30 days", workflow="listening", status="completed") == 0
-            assert await engine.prune("30 days", status=[Status.COMPLETED]) == 3
-            assert await engine.prune("30 days") == 4
+            assert await engine.admin.prune("60 days") == 0
+            assert await engine.admin.prune("30 days", workflow="listening", status="completed") == 0
+            assert await engine.admin.prune("30 days", status=[Status.COMPLETED]) == 3
+            assert await engine.admin.prune("30 days") == 4
             assert {view.id for view in await engine.list()} == {"open", "young"}
             with pytest.raises(BadArgument, match="only ended runs"):
-                await engine.prune("30 days", status="waiting")
+                await engine.admin.prune("30 days", status="waiting")
             with pytest.raises(BadArgument):
-                await engine.prune(-1)
+                await engine.admin.prune(-1)
 
     run_async(main())
 
@@ -196,27 +198,20 @@ def test_prune_works_in_bounded_transactions_beside_a_worker(lives: Lives) -> No
     """CONFORMANCE L4, L5: 1,000 old runs, while others start and end: none of those is touched, none of these stays."""
 
     async def main() -> None:
-        async with lives.engine(worker=False) as other:
-            store = other._store
+        store = DisturbedStore(lives.store())
+        async with Engine(store, worker=False) as other:
             for number in range(1_000):  # before there is a worker, which might claim one that is about to be ended
                 key = await create(store, f"old-{number}", owner=None)
                 await store.terminate(f"old-{number}", "", 5)
                 assert key
             calls: list[int] = []
-            real = store.delete
-
-            async def counted(keys: list[int]) -> int:
-                calls.append(len(keys))
-                return await real(keys)
-
-            store.delete = counted  # type: ignore[method-assign, assignment]
+            store.at_the_call("delete", lambda call: calls.append(len(call.args[0])))
             async with lives.engine() as engine:
-                pruning = asyncio.ensure_future(other.prune("1 day"))
+                pruning = asyncio.ensure_future(other.admin.prune("1 day"))
                 for number in range(50):
                     await engine.start(quick(), id=f"new-{number}")
                     assert await engine.result(f"new-{number}", timeout=20) == "x done"
                 assert await pruning == 1_000
-                del store.delete
                 assert max(calls) <= 100
                 assert len(await engine.list(limit=1000)) == 50
 
@@ -228,8 +223,8 @@ def test_dry_run_counts_only(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(quick(), id="run")
             await engine.result("run", timeout=20)
-            counted = [n async for n in engine._people().prune(0, [Status.COMPLETED], None, dry_run=True)]
-            assert sum(counted) == 1
+            counted = await engine.admin.prune(0, status=Status.COMPLETED, dry_run=True)
+            assert counted == 1
             assert len(await engine.list()) == 1
 
     run_async(main())
@@ -241,13 +236,14 @@ def test_an_answer_that_got_lost_does_not_make_a_deleted_run_unknown(lives: Live
     async def main() -> None:
         async with lives.engine() as engine:
             await (await engine.start(quick(), id="run")).result(timeout=20)
-            store = engine._store
-            lost: Any = FaultyStore(store, 1, after=False, only="delete")
+        store = DisturbedStore(lives.store())
+        async with Engine(store, worker=False):
+            outage = store.before("delete", unavailable(), times=1)
             with pytest.raises(StoreUnavailable):
-                await actions.delete(lost, "run", 1)
-            lost = FaultyStore(store, 1, after=True, only="delete")
-            await actions.delete(lost, "run", 1)
-            assert lost.failed == ["delete"]
+                await actions.delete(store, "run", 1)
+            lost = store.after("delete", lose_answer, times=1)
+            await actions.delete(store, "run", 1)
+            assert (outage.hits, lost.hits) == (1, 1)
             assert await store.get("run") is None
 
     run_async(main())

@@ -10,24 +10,10 @@ import pytest
 
 from admin.flows import Outside, kinds, reaches
 from events.kinds import Note, Tick
-from perdure import (
-    ActionRefused,
-    BadArgument,
-    Engine,
-    RunConflict,
-    RunFailed,
-    RunNotFound,
-    Status,
-    UnknownLocation,
-    current_step,
-    info,
-    random,
-    receive,
-    start_child,
-    step,
-    workflow,
-)
+from perdure import Engine, RunFailed, RunNotFound, current_step, info, random, receive, start_child, step, workflow
+from perdure.errors import ActionRefused, BadArgument, RunConflict, UnknownLocation
 from perdure.testing import VirtualEngine
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -93,13 +79,13 @@ def test_from_a_location_everything_after_it_happens_again(lives: Lives) -> None
     async def main() -> None:
         async with lives.engine() as engine:
             original = await finished(engine)
-            before = await engine.export_run("run")
-            forked = await engine.fork("run", id="again", at="receive#2")
+            before = await engine.admin.export_run("run")
+            forked = engine.get(await engine.admin.fork("run", id="again", at="receive#2"))
             assert forked.id == "again"
             assert await forked.result(timeout=20) == original, "also what was drawn at random before that point"
             assert outside.done == {"quote": 1, "part": 1, "ship": 2}
             assert len(set(keys)) == 3, "a new run has its own idempotency keys"
-            assert await engine.export_run("run") == before
+            assert await engine.admin.export_run("run") == before
 
     run_async(main())
 
@@ -126,13 +112,13 @@ def test_an_edited_result_happens_when_the_fork_is_made() -> None:
             await run.result()
         await engine.advance(3600)
         forked_at = engine.now
-        forked = await engine.fork("run", id="again", at="act", result="by hand")
+        forked = engine.get(await engine.admin.fork("run", id="again", at="act", result="by hand"))
         await engine.wait_until(forked)
         await engine.advance(60)
-        assert (await engine.fork("run", id="again", at="act", result="by hand")).id == "again"
+        assert await engine.admin.fork("run", id="again", at="act", result="by hand") == "again"
         with pytest.raises(RunConflict):
-            await engine.fork("run", id="again", at="act", result="by foot")
-        assert [entry.at for entry in await engine.history("again") if entry.location == "act"] == [forked_at]
+            await engine.admin.fork("run", id="again", at="act", result="by foot")
+        assert [entry.at for entry in await engine.admin.history("again") if entry.location == "act"] == [forked_at]
         await forked.send(Note("yes"))
         assert await forked.result() == ["by hand", "yes"]
 
@@ -160,7 +146,7 @@ def test_with_an_edited_result(lives: Lives, at: str, result: Any, changed: dict
         async with lives.engine() as engine:
             original = await finished(engine)
             count = outside.done.copy()
-            forked = await engine.fork("run", id="again", at=at, result=result)
+            forked = engine.get(await engine.admin.fork("run", id="again", at=at, result=result))
             assert await forked.result(timeout=20) == original | changed
             assert outside.done["quote"] == 1
             assert outside.done["ship"] == count["ship"] + (at != "act")
@@ -174,11 +160,11 @@ def test_from_the_start_with_an_edited_input(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:
             await finished(engine)
-            forked = await engine.fork("run", id="again", arguments={"item": "pencil", "count": 2})
+            forked = engine.get(await engine.admin.fork("run", id="again", arguments={"item": "pencil", "count": 2}))
             assert (await forked.result(timeout=20))["price"] == 12
             assert (await engine.start(order("pencil", 2), id="again")).id == "again"
             with pytest.raises(BadArgument, match=r"no argument 'color'.*'item'"):
-                await engine.fork("run", id="other", arguments={"color": "red"})
+                await engine.admin.fork("run", id="other", arguments={"color": "red"})
 
     run_async(main())
 
@@ -191,7 +177,7 @@ def test_a_failed_run_takes_another_way(lives: Lives) -> None:
         async with lives.engine() as engine:
             with pytest.raises(RunFailed):
                 await finished(engine)
-            forked = await engine.fork("run", id="by-hand", at="act", result="shipped by hand")
+            forked = engine.get(await engine.admin.fork("run", id="by-hand", at="act", result="shipped by hand"))
             assert (await forked.result(timeout=20))["done"] == "shipped by hand"
             assert outside.done["ship"] == 1
 
@@ -206,7 +192,7 @@ def test_at_what_the_run_waits_for_now(lives: Lives) -> None:
             await engine.start(order("book"), id="run")
             await engine.send("run", Tick(3))
             await reaches(engine, "run", Status.WAITING)
-            forked = await engine.fork("run", id="again", at="receive", result={"text": "as if"})
+            forked = engine.get(await engine.admin.fork("run", id="again", at="receive", result={"text": "as if"}))
             result = await forked.result(timeout=20)
             assert (result["note"], result["tick"]) == ("as if", 3)
             assert (await engine.status("run")).status is Status.WAITING
@@ -218,10 +204,10 @@ def test_a_paused_fork_waits_to_be_looked_at(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:
             await finished(engine)
-            forked = await engine.fork("run", id="again", at="act", paused=True)
+            forked = engine.get(await engine.admin.fork("run", id="again", at="act", paused=True))
             view = await forked.status()
             assert (view.status, view.reason) == (Status.PAUSED, "paused: forked from 'run'")
-            assert await engine.unpause("again")
+            assert await engine.admin.unpause("again")
             await forked.result(timeout=20)
 
     run_async(main())
@@ -235,15 +221,15 @@ def test_the_fork_survives_a_crash_and_a_repeated_call(lives: Lives) -> None:
             original = await finished(engine)
         async with lives.engine(worker=False) as client:
             for _ in range(2):
-                await client.fork("run", id="again", at="act")
+                await client.admin.fork("run", id="again", at="act")
             with pytest.raises(RunConflict):
-                await client.fork("run", id="again", at="receive#2", result={"number": 9})
+                await client.admin.fork("run", id="again", at="receive#2", result={"number": 9})
             assert await kinds(client, "again") == (await kinds(client, "run"))[:-2]
         async with lives.engine() as engine:
             assert await engine.result("again", timeout=20) == original
-            await engine.fork("run", id="again", at="act")  # and when it has gone on
+            await engine.admin.fork("run", id="again", at="act")  # and when it has gone on
             with pytest.raises(BadArgument, match="an id of its own"):
-                await engine.fork("run", id="run", at="act")
+                await engine.admin.fork("run", id="run", at="act")
 
     run_async(main())
 
@@ -255,15 +241,15 @@ def test_an_unknown_location_names_near_ones(lives: Lives) -> None:
         async with lives.engine() as engine:
             await finished(engine)
             with pytest.raises(UnknownLocation, match=r"at 'qoute'\. Near ones: 'quote'"):
-                await engine.fork("run", id="again", at="qoute")
+                await engine.admin.fork("run", id="again", at="qoute")
             with pytest.raises(UnknownLocation, match="Near ones"):
-                await engine.fork("run", id="again", at="")
+                await engine.admin.fork("run", id="again", at="")
             with pytest.raises(BadArgument, match="needs the location"):
-                await engine.fork("run", id="again", result=1)
+                await engine.admin.fork("run", id="again", result=1)
             with pytest.raises(BadArgument, match="generations 1 to 1"):
-                await engine.fork("run", id="again", generation=2)
+                await engine.admin.fork("run", id="again", generation=2)
             with pytest.raises(RunNotFound):
-                await engine.fork("nobody", id="again")
+                await engine.admin.fork("nobody", id="again")
             with pytest.raises(RunNotFound):
                 await engine.status("again")
 
@@ -279,7 +265,7 @@ async def with_running_child() -> str:
 
 
 def test_a_child_that_was_running_at_that_point_is_refused(lives: Lives) -> None:
-    """CONFORMANCE L4: its end would be told to the original alone, and the fork would wait for ever."""
+    """CONFORMANCE L4: its end would be reported to the original alone, and the fork would wait for ever."""
     outside.hold = {"slow"}
 
     async def main() -> None:
@@ -291,11 +277,11 @@ def test_a_child_that_was_running_at_that_point_is_refused(lives: Lives) -> None
 
             await until(slept)
             with pytest.raises(ActionRefused, match="the child at 'child' of run 'run' was still running"):
-                await engine.fork("run", id="again", at="receive")
+                await engine.admin.fork("run", id="again", at="receive")
             with pytest.raises(ActionRefused, match="no result to edit"):
-                await engine.fork("run", id="again", at="sleep", result=1)
+                await engine.admin.fork("run", id="again", at="sleep", result=1)
             outside.hold = set()
-            earlier = await engine.fork("run", id="again", at="child")
+            earlier = engine.get(await engine.admin.fork("run", id="again", at="child"))
             await earlier.send(Note("on"))
             assert await earlier.result(timeout=20) == "slow done"
 
@@ -319,7 +305,7 @@ def test_a_forked_child_stands_alone(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(asks(), id="run")
             await engine.result("run", timeout=20)
-            forked = await engine.fork("run/who_am_i", id="alone", at="act")
+            forked = engine.get(await engine.admin.fork("run/who_am_i", id="alone", at="act"))
             assert await forked.result(timeout=20) == ["alone", None, "x done"]
 
     run_async(main())

@@ -1,4 +1,5 @@
-"""Raised but committed (law 6, W2): the store did what people asked and its answer got lost; asking again is safe."""
+"""Raised but committed (law 6, CONFORMANCE W2): the store did what people asked and its answer got lost; asking again
+is safe."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ import pytest
 
 from admin.flows import Outside, kinds, reaches
 from events.kinds import Note
-from perdure import Engine, RunFailed, RunNotFound, Status, StoreUnavailable, receive, step, workflow
+from perdure import Engine, RunFailed, RunNotFound, receive, step, workflow
+from perdure.errors import StoreUnavailable
+from perdure.types import Status
+from support.faulty_stores import DisturbedStore, lose_answer
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -45,27 +49,6 @@ async def backing_off() -> str:
     return await stubborn("y")
 
 
-class LosesAnswers:
-    """Does the first call of one method, and then says that it does not know whether it did."""
-
-    def __init__(self, store: Any, method: str) -> None:
-        self._store = store
-        self._method = method
-        self.lost = 0
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if name != self._method or self.lost:
-            return found
-
-        async def lossy(*args: Any) -> Any:
-            self.lost += 1
-            await found(*args)
-            raise StoreUnavailable("the answer got lost")
-
-        return lossy
-
-
 async def ready(engine: Engine) -> None:
     outside.broken = {"x", "y"}
     await engine.start(waiting(), id="open")
@@ -82,13 +65,13 @@ async def ready(engine: Engine) -> None:
 
 
 CASES: dict[str, tuple[str, Callable[[Engine], Awaitable[Any]]]] = {
-    "pause": ("pause", lambda engine: engine.pause("open")),
-    "unpause": ("unpause", lambda engine: engine.unpause("stopped")),
-    "resume": ("reopen", lambda engine: engine.resume("failed")),
-    "retry": ("append", lambda engine: engine.retry("late")),
-    "fork": ("restore", lambda engine: engine.fork("failed", id="forked", at="act", result="by hand")),
-    "delete": ("delete", lambda engine: engine.delete("failed")),
-    "prune": ("delete", lambda engine: engine.prune(0)),
+    "pause": ("pause", lambda engine: engine.admin.pause("open")),
+    "unpause": ("unpause", lambda engine: engine.admin.unpause("stopped")),
+    "resume": ("reopen", lambda engine: engine.admin.resume("failed")),
+    "retry": ("append", lambda engine: engine.admin.retry("late")),
+    "fork": ("restore", lambda engine: engine.admin.fork("failed", id="forked", at="act", result="by hand")),
+    "delete": ("delete", lambda engine: engine.admin.delete("failed")),
+    "prune": ("delete", lambda engine: engine.admin.prune(0)),
 }
 
 
@@ -101,16 +84,17 @@ def test_asking_again_is_safe(lives: Lives, case: str) -> None:
         async with lives.engine() as engine:
             await ready(engine)
             await engine.start(waiting(), id="stopped")
-            assert await engine.pause("stopped")
-        store = LosesAnswers(lives.store(), method)
-        async with Engine(store, worker=False) as client:  # type: ignore[arg-type]
+            assert await engine.admin.pause("stopped")
+        store = DisturbedStore(lives.store())
+        lost = store.after(method, lose_answer, times=1)
+        async with Engine(store, worker=False) as client:
             if case == "delete":
                 await ask(client)  # a repeat would find no such run, so it looks by itself whether it is gone
             else:
                 with pytest.raises(StoreUnavailable):
                     await ask(client)
                 await ask(client)
-            assert store.lost == 1
+            assert lost.hits == 1
         outside.broken = set()
         async with lives.engine() as engine:
             match case:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from admin.flows import Outside, opened, reaches
 from events.kinds import Note
-from perdure import ActionRefused, RunNotFound, Status, receive, sleep, step, workflow
-from perdure.store.base import Loaded
+from perdure import Engine, RunNotFound, receive, sleep, step, workflow
+from perdure.errors import ActionRefused
+from perdure.types import Status
+from support.faulty_stores import Call, DisturbedStore
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -53,8 +54,8 @@ def test_a_paused_run_hears_but_does_not_move(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(listening(), id="run")
             await reaches(engine, "run", Status.WAITING)
-            assert await engine.pause("run", by="ann: looking into it")
-            assert not await engine.pause("run"), "it is paused already"
+            assert await engine.admin.pause("run", by="ann: looking into it")
+            assert not await engine.admin.pause("run"), "it is paused already"
             await engine.send("run", Note("one"))
         async with lives.engine() as engine:
             await engine.send("run", Note("two"))
@@ -63,7 +64,7 @@ def test_a_paused_run_hears_but_does_not_move(lives: Lives) -> None:
             view = await engine.status("run")
             assert (view.status, view.reason) == (Status.PAUSED, "paused by ann: looking into it")
             assert outside.done == {"woken": 1}
-            assert await engine.unpause("run")
+            assert await engine.admin.unpause("run")
             assert await engine.result("run", timeout=20) == ["one", "two"]
         assert outside.done == {"woken": 1, "noted": 2}
 
@@ -78,12 +79,12 @@ def test_a_running_attempt_is_cancelled_and_runs_again(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(working(), id="run")
             await until(lambda: outside.done["long"] == 1)
-            assert await engine.pause("run")
-            await until(lambda: engine._worker is not None and not engine._worker.coordinator.holds("run"))
+            assert await engine.admin.pause("run")
+            await until(lambda: engine.worker is not None and not engine.worker.residents.holds("run"))
             outside.hold = set()
             assert (await engine.status("run")).status is Status.PAUSED
             assert (await engine.status("run")).records == 1
-            assert await engine.unpause("run")
+            assert await engine.admin.unpause("run")
             assert await engine.result("run", timeout=20) == "long done"
         assert outside.done == {"long": 2}
 
@@ -91,23 +92,23 @@ def test_a_running_attempt_is_cancelled_and_runs_again(lives: Lives) -> None:
 
 
 def test_the_worker_of_another_process_lets_go(lives: Lives) -> None:
-    """CONFORMANCE L4: told by its news, it cancels the attempt and gives the run up; nobody claims it."""
+    """CONFORMANCE L4: notified by its news, it cancels the attempt and gives the run up; nobody claims it."""
     outside.hold = {"long"}
 
     async def main() -> None:
         async with lives.engine() as engine, lives.engine(worker=False) as client:
             await engine.start(working(), id="run")
             await until(lambda: outside.done["long"] == 1)
-            assert await client.pause("run")
-            await until(lambda: engine._worker is not None and not engine._worker.coordinator.holds("run"))
+            assert await client.admin.pause("run")
+            await until(lambda: engine.worker is not None and not engine.worker.residents.holds("run"))
 
             async def given_up() -> bool:
-                row = await client._store.get("run")
+                row = await client.store.get("run")
                 return row is not None and row.owner is None
 
             await until(given_up)
             outside.hold = set()
-            assert await client.unpause("run")
+            assert await client.admin.unpause("run")
             assert await client.result("run", timeout=20) == "long done"
 
     run_async(main())
@@ -120,10 +121,10 @@ def test_a_timer_that_came_due_meanwhile_fires_after_it(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(sleeping(), id="run")
             await reaches(engine, "run", Status.WAITING)
-            assert await engine.pause("run")
+            assert await engine.admin.pause("run")
             await asyncio.sleep(0.1)
             assert outside.done == {}
-            assert await engine.unpause("run")
+            assert await engine.admin.unpause("run")
             assert await engine.result("run", timeout=20) == "woken done"
 
     run_async(main())
@@ -137,8 +138,8 @@ def test_pausing_and_unpausing_again_and_again_loses_nothing(lives: Lives) -> No
             await engine.start(counting(), id="run")
             for number in range(30):
                 await client.send("run", Note(str(number)), key=str(number))
-                assert await (client if number % 2 else engine).pause("run")
-                assert await (engine if number % 3 else client).unpause("run")
+                assert await (client if number % 2 else engine).admin.pause("run")
+                assert await (engine if number % 3 else client).admin.unpause("run")
             await client.send("run", Note("30"))
             assert await engine.result("run", timeout=25) == [str(number) for number in range(31)]
 
@@ -168,7 +169,7 @@ def test_a_worker_that_dies_holding_a_paused_run_leaves_it_paused(lives: Lives) 
             await later.result("other", timeout=20)
             assert (await later.status("run")).status is Status.PAUSED
             assert outside.done["long"] == 1
-            assert await later.unpause("run")
+            assert await later.admin.unpause("run")
             assert await later.result("run", timeout=20) == "long done"
         await store.close()
 
@@ -181,67 +182,61 @@ def test_paused_between_a_claim_and_its_load(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine(worker=False) as client:
             await client.start(working(), id="run")
-            engine = lives.engine()
-            real = engine._store.load
-            loads: list[int] = []
+            store = DisturbedStore(lives.store())
 
-            async def pause_first(keys: Sequence[int]) -> Sequence[Loaded]:
-                if not loads:
-                    assert await client._store.pause("run", "paused", 1) is not None
-                loads.append(len(keys))
-                return await real(keys)
+            async def pause(_: Call) -> None:
+                assert await client.admin.pause("run")
 
-            engine._store.load = pause_first  # type: ignore[method-assign]
-            await engine.open()
+            first = store.before("load", pause, times=1)
+            engine = await Engine(store, sweep_interval=0.02).open()
             await engine.start(sleeping(), id="other")
             assert await engine.result("other", timeout=20) == "woken done"
-            assert loads
+            assert first.hits == 1
             assert outside.done == {"woken": 1}
-            assert await client.unpause("run")
+            assert await client.admin.unpause("run")
             assert await engine.result("run", timeout=20) == "long done"
             await engine.close()
-            del engine._store.load
 
     run_async(main())
 
 
 def test_a_paused_run_can_be_cancelled_and_ended(lives: Lives) -> None:
-    """L1: a cancel waits until it goes on; terminate does not wait."""
+    """CONFORMANCE L1: a cancel waits until it goes on; terminate does not wait."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             for run_id in ("a", "b"):
                 await engine.start(listening(), id=run_id)
-                await engine.pause(run_id)
+                await engine.admin.pause(run_id)
             assert await engine.cancel("a", "enough")
             assert (await engine.status("a")).status is Status.PAUSED
-            await engine.unpause("a")
+            await engine.admin.unpause("a")
             await reaches(engine, "a", Status.CANCELLED)
-            assert await engine.terminate("b")
+            assert await engine.admin.terminate("b")
             assert (await engine.status("b")).status is Status.CANCELLED
 
     run_async(main())
 
 
 def test_what_cannot_be_paused_is_refused_with_the_reason(lives: Lives) -> None:
-    """CONFORMANCE L4"""
+    """The caller hears why, and the run stays as it was. CONFORMANCE L4."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             await engine.start(sleeping(), id="run")
             await engine.result("run", timeout=20)
             with pytest.raises(ActionRefused, match="it is completed"):
-                await engine.pause("run")
+                await engine.admin.pause("run")
             with pytest.raises(ActionRefused, match="it is completed"):
-                await engine.unpause("run")
+                await engine.admin.unpause("run")
             await engine.start(listening(), id="open")
-            assert not await engine.unpause("open")
+            assert not await engine.admin.unpause("open")
             with pytest.raises(RunNotFound):
-                await engine.pause("nobody")
-            row = await engine._store.get("open")
+                await engine.admin.pause("nobody")
+            row = await engine.store.get("open")
             assert row is not None
-            assert await engine._store.park(row.key, row.epoch, "because", 1)
+            assert await engine.store.park(row.key, row.epoch, "because", 1)
             with pytest.raises(ActionRefused, match="parked: because"):
-                await engine.pause("open")
+                await engine.admin.pause("open")
 
     run_async(main())

@@ -10,8 +10,11 @@ import pytest
 from admin.flows import Outside, kinds, reaches
 from events.kinds import Note
 from lifecycle.moved_clock import MovedClock
-from perdure import ActionRefused, Engine, RunFailed, RunNotFound, Status, patched, receive, start_child, step, workflow
-from perdure.store.base import Reopen
+from perdure import Engine, RunFailed, RunNotFound, patched, receive, start_child, step, workflow
+from perdure.errors import ActionRefused
+from perdure.store.model import Reopen
+from perdure.types import Status
+from support.faulty_stores import Call, DisturbedStore
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -133,12 +136,12 @@ def test_a_failed_run_goes_on_from_its_last_good_record(lives: Lives) -> None:
             await fails(engine, plain())
             assert outside.done == {"a": 1, "b": 2}
             before = await kinds(engine, "run")
-            assert await engine.resume("run")
-            with pytest.raises(RunFailed):  # nothing was mended
+            assert await engine.admin.resume("run")
+            with pytest.raises(RunFailed):  # nothing was fixed
                 await engine.result("run", timeout=20)
             assert outside.done == {"a": 1, "b": 4}, "two more attempts, not one"
             outside.broken = set()
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run", timeout=20) == ["a done", "b done", "c done"]
             view = await engine.status("run")
             after = await kinds(engine, "run")
@@ -166,7 +169,7 @@ def test_a_resumed_run_survives_a_crash_anywhere(lives: Lives) -> None:
             async with own.engine() as engine:
                 await fails(engine, plain())
             async with own.engine(worker=False) as client:
-                assert await client.resume("run")
+                assert await client.admin.resume("run")
             outside.broken = set()
             await own.live_until(limit, act_out)
             async with own.engine() as engine:
@@ -176,14 +179,14 @@ def test_a_resumed_run_survives_a_crash_anywhere(lives: Lives) -> None:
     run_async(main())
 
 
-def test_a_bug_in_the_workflow_itself_can_be_mended(lives: Lives) -> None:
-    """CONFORMANCE L4, V3: without a failed step only the end is taken back, and mended code may even be patched."""
+def test_a_bug_in_the_workflow_itself_can_be_fixed(lives: Lives) -> None:
+    """CONFORMANCE L4, V3: without a failed step only the end is taken back, and fixed code may even be patched."""
 
-    def deploy(mended: bool) -> Any:
+    def deploy(fixed: bool) -> Any:
         @workflow(name="buggy")
         async def buggy() -> list[str]:
             done = [await act("a")]
-            if mended and patched("divide-safely"):
+            if fixed and patched("divide-safely"):
                 done.append(await act("safe"))
             else:
                 done.append(str(1 / 0))
@@ -196,7 +199,7 @@ def test_a_bug_in_the_workflow_itself_can_be_mended(lives: Lives) -> None:
             await fails(engine, deploy(False)())
         deploy(True)
         async with lives.engine() as engine:
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run", timeout=20) == ["a done", "safe done"]
         assert outside.done == {"a": 1, "safe": 1}
 
@@ -213,7 +216,7 @@ def test_work_done_after_the_failure_is_not_taken_back(lives: Lives) -> None:
             before = await kinds(engine, "run")
             outside.broken = set()
             with pytest.raises(ActionRefused, match=r"step_done at 'act#3' \(record \d+\).*perdure fork run"):
-                await engine.resume("run")
+                await engine.admin.resume("run")
             assert (await engine.status("run")).status is Status.FAILED
             assert await kinds(engine, "run") == before
         assert outside.done == {"charge": 1, "ship": 2, "refund": 1}
@@ -225,7 +228,7 @@ def test_without_the_code_it_is_refused_only_where_the_code_must_decide(
     lives: Lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CONFORMANCE L4: from another process, which knows no workflow."""
-    from perdure.authoring.registry import registry
+    from perdure.authoring.registry import Registry
 
     outside.broken = {"ship", "b"}
 
@@ -233,12 +236,10 @@ def test_without_the_code_it_is_refused_only_where_the_code_must_decide(
         async with lives.engine() as engine:
             await fails(engine, refunding(), "refunded")
             await fails(engine, plain(), "plain")
-        with monkeypatch.context() as patch:
-            patch.setattr(registry, "_workflows", {})
-            async with lives.engine(worker=False) as client:
-                with pytest.raises(ActionRefused, match="--app"):
-                    await client.resume("refunded")
-                assert await client.resume("plain")
+        async with lives.engine(worker=False, registry=Registry()) as client:
+            with pytest.raises(ActionRefused, match="--app"):
+                await client.admin.resume("refunded")
+            assert await client.admin.resume("plain")
         outside.broken = set()
         async with lives.engine() as engine:
             assert len(await engine.result("plain", timeout=20)) == 3
@@ -254,7 +255,7 @@ def test_of_several_failures_at_once_all_are_tried_again(lives: Lives) -> None:
         async with lives.engine() as engine:
             await fails(engine, together())
             outside.broken = set()
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run", timeout=20) == ["a done", "b done", "c done"]
         assert outside.done == {"a": 3, "b": 1, "c": 3}
 
@@ -270,7 +271,7 @@ def test_a_failure_wrapped_in_another_error_is_found(lives: Lives, how: str) -> 
         async with lives.engine() as engine:
             await fails(engine, wrapping(how))
             outside.broken = set()
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run", timeout=20) == "inner done"
         assert outside.done == {"inner": 3}
 
@@ -285,7 +286,7 @@ def test_a_failure_that_the_code_handled_stays_handled(lives: Lives) -> None:
         async with lives.engine() as engine:
             await fails(engine, falling_back())
             outside.broken = set()
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run", timeout=20) == "second done"
         assert outside.done == {"first": 2, "second": 3}
 
@@ -301,8 +302,8 @@ def test_a_parent_goes_on_together_with_the_child_that_made_it_fail(lives: Lives
             await fails(engine, grandparent())
         outside.broken = set()
         async with lives.engine(worker=False) as client:
-            assert await client.resume("run")
-            assert not await client.resume("run"), "it goes on already"
+            assert await client.admin.resume("run")
+            assert not await client.admin.resume("run"), "it goes on already"
         async with lives.engine() as engine:
             assert await engine.result("run", timeout=20) == "grandparent of kid done"
             assert {view.status for view in await engine.list()} == {Status.COMPLETED}
@@ -324,10 +325,10 @@ def test_a_child_whose_parent_has_been_told_is_refused(lives: Lives) -> None:
 
             await until(told)
             with pytest.raises(ActionRefused, match=r"'kind' of run 'kind/child' has been told .* gone on"):
-                await engine.resume("kind/child")
+                await engine.admin.resume("kind/child")
             await fails(engine, parent(), "strict")
             with pytest.raises(ActionRefused, match="`perdure resume strict` resumes both"):
-                await engine.resume("strict/child")
+                await engine.admin.resume("strict/child")
             assert (await engine.status("strict/child")).status is Status.FAILED
 
     run_async(main())
@@ -343,13 +344,13 @@ def test_a_child_whose_failure_was_not_read_yet_is_taken_back_in_silence(lives: 
         await engine.open()
         await engine.start(parent(), id="run")
         await until(lambda: outside.done["kid"] == 1)
-        assert await engine.pause("run")
+        assert await engine.admin.pause("run")
         outside.hold = set()
         await reaches(engine, "run/child", Status.FAILED)
-        assert await engine.resume("run/child")
+        assert await engine.admin.resume("run/child")
         outside.broken = set()
         await reaches(engine, "run/child", Status.COMPLETED)
-        assert await engine.unpause("run")
+        assert await engine.admin.unpause("run")
         assert await engine.result("run", timeout=20) == "parent of kid done"
         await engine.close()
 
@@ -367,7 +368,7 @@ def test_a_parent_whose_other_child_was_cancelled_is_refused(lives: Lives) -> No
             await reaches(engine, "run/child", Status.CANCELLED)
             outside.broken = set()
             with pytest.raises(ActionRefused, match="'run/child' of run 'run' was cancelled"):
-                await engine.resume("run")
+                await engine.admin.resume("run")
 
     run_async(main())
 
@@ -391,7 +392,7 @@ def test_a_child_that_ended_before_the_failure_is_not_lost(lives: Lives) -> None
             with pytest.raises(RunFailed):
                 await engine.result("run", timeout=20)
             outside.broken = set()
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run", timeout=20) == ["own done", "quick done"]
         assert outside.done == {"quick": 1, "between": 1, "own": 3}
 
@@ -400,20 +401,20 @@ def test_a_child_that_ended_before_the_failure_is_not_lost(lives: Lives) -> None
 
 @pytest.mark.parametrize("ending", ["completed", "cancelled", "paused"])
 def test_what_has_not_failed_is_refused_with_the_reason(lives: Lives, ending: str) -> None:
-    """CONFORMANCE L4"""
+    """Only what has failed or is parked can be resumed; the caller hears why not. CONFORMANCE L4."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             await engine.start(hears_a_note() if ending != "completed" else plain(), id="run")
             if ending == "cancelled":
-                await engine.terminate("run")
+                await engine.admin.terminate("run")
             elif ending == "paused":
-                await engine.pause("run")
+                await engine.admin.pause("run")
             await reaches(engine, "run", ending)
             with pytest.raises(ActionRefused, match=ending):
-                await engine.resume("run")
+                await engine.admin.resume("run")
             with pytest.raises(RunNotFound):
-                await engine.resume("nobody")
+                await engine.admin.resume("nobody")
 
     run_async(main())
 
@@ -426,21 +427,18 @@ def test_the_store_takes_a_reopening_once(lives: Lives) -> None:
         async with lives.engine() as engine:
             await fails(engine, plain())
         reopened: list[Reopen] = []
-        async with lives.engine(worker=False) as client:
-            store = client._store
-            real = store.reopen
+        real = lives.store()
+        store = DisturbedStore(real)
 
-            async def answer_lost(reopen: Reopen) -> bool:
-                reopened.append(reopen)
-                assert await real(reopen)
-                return await real(reopen)
+        async def do_it_first(call: Call) -> None:
+            """An answer that got lost: the store is asked for what it has done."""
+            reopened.append(call.args[0])
+            assert await real.reopen(call.args[0])
 
-            store.reopen = answer_lost  # type: ignore[method-assign]
-            try:
-                assert await client.resume("run")
-            finally:
-                del store.reopen
-            assert not await real(reopened[0])
+        store.before("reopen", do_it_first)
+        async with Engine(store, worker=False) as client:
+            assert await client.admin.resume("run")
+            assert not await real.reopen(reopened[0])
             assert (await kinds(client, "run")).count("resumed") == 1
 
     run_async(main())
@@ -457,7 +455,7 @@ def test_a_step_that_is_tried_again_has_all_of_its_time(lives: Lives) -> None:
         await fails(engine, plain())
         clock.move(86_400)
         outside.broken, outside.hold = set(), {"c"}
-        assert await engine.resume("run")
+        assert await engine.admin.resume("run")
         await until(lambda: outside.done["c"] == 2)
         await lives.crash(engine)
         async with lives.engine(clock=clock) as later:

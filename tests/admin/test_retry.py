@@ -6,7 +6,9 @@ import pytest
 
 from admin.flows import Outside, reaches
 from events.kinds import Note
-from perdure import ActionRefused, Engine, RunNotFound, Status, UnknownLocation, current_step, receive, step, workflow
+from perdure import Engine, RunNotFound, current_step, receive, step, workflow
+from perdure.errors import ActionRefused, UnknownLocation
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 outside = Outside()
@@ -58,11 +60,11 @@ def test_the_next_attempt_begins_at_once(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(stubborn(), id="run")
             await backs_off(engine, "run")
-            await engine.retry("run")
+            await engine.admin.retry("run")
             await until(lambda: len(attempts) == 2)
             await backs_off(engine, "run")
             outside.broken = set()
-            await engine.retry("run", "flaky")
+            await engine.admin.retry("run", "flaky")
             assert await engine.result("run", timeout=20) == "it done"
         assert attempts == [1, 2, 3]
 
@@ -78,8 +80,8 @@ def test_it_is_durable_and_reaches_a_run_that_nobody_holds(lives: Lives) -> None
             await engine.start(stubborn(), id="run")
             await backs_off(engine, "run")
         async with lives.engine(worker=False) as client:
-            await client.retry("run")
-            await client.retry("run")  # the repeat of a call whose answer got lost
+            await client.admin.retry("run")
+            await client.admin.retry("run")  # the repeat of a call whose answer got lost
         outside.hold = {"it"}
         engine = lives.engine()
         await engine.open()
@@ -103,32 +105,32 @@ def test_one_of_two(lives: Lives) -> None:
             await backs_off(engine, "run", 2)
             outside.broken = set()
             with pytest.raises(UnknownLocation, match="'left', 'right'"):
-                await engine.retry("run", "middle")
-            await engine.retry("run", "right")
+                await engine.admin.retry("run", "middle")
+            await engine.admin.retry("run", "right")
             await backs_off(engine, "run", 1)
             assert outside.done == {"left": 1, "right": 2}
-            await engine.retry("run")
+            await engine.admin.retry("run")
             assert await engine.result("run", timeout=20) == ["left done", "right done"]
 
     run_async(main())
 
 
 def test_where_nothing_is_in_a_backoff_it_is_refused(lives: Lives) -> None:
-    """CONFORMANCE L4"""
+    """There is nothing to try at once, and the caller hears so. CONFORMANCE L4."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             await engine.start(waiting(), id="run")
             await reaches(engine, "run", Status.WAITING)
             with pytest.raises(ActionRefused, match="no step of run 'run' waits for its next attempt"):
-                await engine.retry("run")
-            await engine.pause("run")
+                await engine.admin.retry("run")
+            await engine.admin.pause("run")
             with pytest.raises(ActionRefused, match="perdure unpause run"):
-                await engine.retry("run")
-            await engine.terminate("run")
+                await engine.admin.retry("run")
+            await engine.admin.terminate("run")
             with pytest.raises(ActionRefused, match="it is cancelled"):
-                await engine.retry("run")
+                await engine.admin.retry("run")
             with pytest.raises(RunNotFound):
-                await engine.retry("nobody")
+                await engine.admin.retry("nobody")
 
     run_async(main())

@@ -11,21 +11,12 @@ import pytest
 
 from admin.flows import Outside, reaches
 from events.kinds import Note, Tick
-from perdure import (
-    BadArgument,
-    ExportUnusable,
-    RunConflict,
-    RunNotFound,
-    Status,
-    continue_as,
-    receive,
-    state,
-    step,
-    workflow,
-)
+from perdure import RunNotFound, continue_as, receive, state, step, workflow
 from perdure.admin import transfer
+from perdure.errors import BadArgument, ExportUnusable, RunConflict
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
+from perdure.types import Status
 from stores.store_kit import everything
 from support.lives import Lives, run_async
 
@@ -62,7 +53,7 @@ async def half_way(lives: Lives) -> bytes:
         async with asyncio.timeout(20):
             while (view := await engine.status("run")).generation < 2 or view.status is not Status.WAITING:
                 await asyncio.sleep(0.005)
-        return await engine.export_run("run")
+        return await engine.admin.export_run("run")
 
 
 def test_an_imported_run_goes_on_where_it_was(lives: Lives) -> None:
@@ -74,12 +65,12 @@ def test_an_imported_run_goes_on_where_it_was(lives: Lives) -> None:
         elsewhere.kind = "memory" if lives.kind == "sqlite" else "sqlite"
         outside.reset()
         async with elsewhere.engine() as engine:
-            copied = await engine.import_run(data, source="run.json")
+            copied = engine.get(await engine.admin.import_run(data, source="run.json"))
             view = await copied.status()
             assert (view.status, view.generation, view.state) == (Status.PAUSED, 2, {"month": 2})
             assert "imported from run.json" in (view.reason or "")
-            assert [entry.kind for entry in await engine.history("run", generation=1)][-1] == "continued"
-            assert await engine.unpause("run")
+            assert [entry.kind for entry in await engine.admin.history("run", generation=1)][-1] == "continued"
+            assert await engine.admin.unpause("run")
             for word in ("on", "bob"):
                 await copied.send(Note(word))
             assert await copied.result(timeout=20) == "ended by bob"
@@ -96,17 +87,17 @@ def test_a_finished_run_is_the_same_elsewhere(lives: Lives) -> None:
             await engine.start(subscription(3), id="run")
             await engine.send("run", Note("x"))
             await engine.result("run", timeout=20)
-            data = await engine.export_run("run")
-            _, journals, _ = await everything(engine._store, "run")
+            data = await engine.admin.export_run("run")
+            _, journals, _ = await everything(engine.store, "run")
         elsewhere = lives.fresh()
         async with elsewhere.engine() as engine:
-            await engine.import_run(data)
+            await engine.admin.import_run(data)
             assert await engine.result("run", timeout=20) == "ended by x"
-            row, copied, inbox = await everything(engine._store, "run")
+            row, copied, inbox = await everything(engine.store, "run")
             assert copied == journals
             assert (row.status, inbox) == (Status.COMPLETED, [])
-            assert await engine.export_run("run") == data
-            handle = await engine.import_run(data, id="copy")
+            assert await engine.admin.export_run("run") == data
+            handle = engine.get(await engine.admin.import_run(data, id="copy"))
             assert await handle.result(timeout=20) == "ended by x"
 
     run_async(main())
@@ -118,19 +109,19 @@ def test_importing_again_changes_nothing_and_a_namesake_is_a_conflict(lives: Liv
     async def main() -> None:
         data = await half_way(lives)
         async with lives.engine(worker=False) as client:
-            before = await everything(client._store, "run")
-            await client.import_run(data)
-            assert await everything(client._store, "run") == before
-            await client.import_run(data, id="copy")
-            await client.import_run(data, id="copy")
+            before = await everything(client.store, "run")
+            await client.admin.import_run(data)
+            assert await everything(client.store, "run") == before
+            await client.admin.import_run(data, id="copy")
+            await client.admin.import_run(data, id="copy")
             assert len(await client.list()) == 2
             await client.start(subscription(), id="other")
             with pytest.raises(RunConflict, match="'other' already exists"):
-                await client.import_run(data, id="other")
+                await client.admin.import_run(data, id="other")
             with pytest.raises(BadArgument):
-                await client.import_run(data, id="a/b")
+                await client.admin.import_run(data, id="a/b")
             with pytest.raises(RunNotFound):
-                await client.export_run("nobody")
+                await client.admin.export_run("nobody")
 
     run_async(main())
 
@@ -139,7 +130,7 @@ def test_an_open_run_may_go_on_at_once_if_asked(lives: Lives) -> None:
     async def main() -> None:
         data = await half_way(lives)
         async with lives.fresh().engine() as engine:
-            copied = await engine.import_run(data, paused=False)
+            copied = engine.get(await engine.admin.import_run(data, paused=False))
             await reaches(engine, "run", Status.WAITING)
             assert (await copied.status()).waiting[0].detail == "'tests.note'"
 
@@ -214,10 +205,10 @@ def test_damaged_and_foreign_files_are_refused_and_leave_no_trace(lives: Lives) 
         async with lives.fresh().engine(worker=False) as client:
             for what, wrong in damaged(data):
                 with pytest.raises(ExportUnusable, match=r"x\.json .*[Nn]othing was written") as refused:
-                    await client.import_run(wrong, source="x.json")
+                    await client.admin.import_run(wrong, source="x.json")
                 assert await client.list() == [], what
                 assert "Traceback" not in str(refused.value)
-            await client.import_run(data)  # the checks do not refuse everything
+            await client.admin.import_run(data)  # the checks do not refuse everything
 
     run_async(main())
 

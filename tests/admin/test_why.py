@@ -10,9 +10,11 @@ import pytest
 
 from admin.flows import Outside, reaches
 from events.kinds import Note, Stop, Tick
-from perdure import Engine, Reason, RunNotFound, Status, receive, sleep, step, workflow
+from perdure import Engine, RunNotFound, receive, sleep, step, workflow
+from perdure.admin import Reason
 from perdure.admin.why import why
-from perdure.authoring.registry import registry
+from perdure.authoring.registry import Registry
+from perdure.types import Status
 from stores.store_kit import accept, create, step_row, turn, worker
 from support.lives import Lives, run_async, until
 
@@ -107,11 +109,11 @@ async def explained(lives: Lives, scene: Scene, **settings: Any) -> Reason:
     async with lives.engine(**settings) as engine:
         await scene(engine)
         async with lives.engine(worker=False) as client:
-            before = await client.export_run("run")
-            reason = await client.why("run")
-            assert await client.why("run") == reason or reason.kind == "step-running"
-            assert await client.export_run("run") == before
-        await engine.terminate("run")
+            before = await client.admin.export_run("run")
+            reason = await client.admin.why("run")
+            assert await client.admin.why("run") == reason or reason.kind == "step-running"
+            assert await client.admin.export_run("run") == before
+        await engine.admin.terminate("run")
         outside.hold = set()
         return reason
 
@@ -218,10 +220,10 @@ def test_a_child_that_is_parked_or_gone(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(middle(), id="run")
             await until(lambda: outside.done["child"] == 1)
-            row = await engine._store.get("run/works")
+            row = await engine.store.get("run/works")
             assert row is not None
-            assert await engine._store.park(row.key, row.epoch, "Diverged: it changed", 1)
-            reason = await engine.why("run")
+            assert await engine.store.park(row.key, row.epoch, "Diverged: it changed", 1)
+            reason = await engine.admin.why("run")
             assert "which does not move: parked since" in reason.text
             assert reason.child is not None
             assert reason.child.kind == "parked-diverged"
@@ -236,15 +238,13 @@ def test_no_worker_knows_the_workflow(lives: Lives, monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         async with lives.engine(worker=False) as client:
             await client.start(waits(), id="run")
-            with monkeypatch.context() as patch:
-                patch.setattr(registry, "_workflows", {})
-                async with lives.engine():
+            async with lives.engine(registry=Registry()):
 
-                    async def noticed() -> bool:
-                        return (await client.status("run")).reason is not None
+                async def noticed() -> bool:
+                    return (await client.status("run")).reason is not None
 
-                    await until(noticed)
-                    reason = await client.why("run")
+                await until(noticed)
+                reason = await client.admin.why("run")
         assert reason.kind == "unknown-workflow"
         assert reason.text.startswith("no worker knows workflow 'waits' version '1'")
 
@@ -263,17 +263,15 @@ def test_no_worker_knows_the_workflow_of_a_run_that_waited(
             await settled(engine)
         async with lives.engine(worker=False) as client:
             await client.send("run", Note("x"))
-            with monkeypatch.context() as patch:
-                patch.setattr(registry, "_workflows", {})
-                async with lives.engine():
+            async with lives.engine(registry=Registry()):
 
-                    async def noticed() -> bool:
-                        return (await client.status("run")).reason is not None
+                async def noticed() -> bool:
+                    return (await client.status("run")).reason is not None
 
-                    await until(noticed)
-                    reason = await client.why("run")
+                await until(noticed)
+                reason = await client.admin.why("run")
             if not alive:
-                reason = await client.why("run")
+                reason = await client.admin.why("run")
             assert (await client.status("run")).waiting[0].kind == "receive"
         assert reason.kind == "unknown-workflow"
         gone = "" if alive else ", and none is alive now"
@@ -289,7 +287,7 @@ def test_no_worker_is_alive(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine(worker=False) as client:
             await client.start(waits(), id="run")
-            reason = await client.why("run")
+            reason = await client.admin.why("run")
             assert reason.kind == "no-worker"
             assert reason.text.startswith("no worker is alive, and it has been due since 20")
         engine = lives.engine()
@@ -299,8 +297,8 @@ def test_no_worker_is_alive(lives: Lives) -> None:
         await settled(engine, "run")
         await lives.crash(engine)
         async with lives.engine(worker=False) as client:
-            assert (await client.why("busy")).kind == "no-worker"
-            assert "no worker is alive" in (await client.why("run")).also
+            assert (await client.admin.why("busy")).kind == "no-worker"
+            assert "no worker is alive" in (await client.admin.why("run")).also
         outside.hold = set()
 
     run_async(main())
@@ -316,11 +314,11 @@ def test_its_worker_died_and_others_are_there(lives: Lives) -> None:
         await engine.start(works("x"), id="run")
         await until(lambda: outside.done["x"] == 1)
         await other.open()
-        assert other._recovery is not None
-        assert other._sweeper is not None
-        other._sweeper.cancel()
+        assert other.parts is not None
+        assert other.parts.sweeper is not None
+        other.parts.sweeper.cancel()
         await lives.crash(engine)
-        reason = await other.why("run")
+        reason = await other.admin.why("run")
         outside.hold = set()
         await other.abandon()
         assert reason.kind == "worker-died"
@@ -346,10 +344,10 @@ def test_parked_with_each_kind_of_reason(lives: Lives, reason: str, kind: str) -
     async def main() -> None:
         async with lives.engine() as engine:
             await engine.start(waits(), id="run")
-            row = await engine._store.get("run")
+            row = await engine.store.get("run")
             assert row is not None
-            assert await engine._store.park(row.key, row.epoch, reason, row.updated_at)
-            found = await engine.why("run")
+            assert await engine.store.park(row.key, row.epoch, reason, row.updated_at)
+            found = await engine.admin.why("run")
             assert found.kind == kind
             assert reason in found.text
             assert "`perdure resume run`" in found.text
@@ -368,14 +366,14 @@ def test_parked_by_what_really_happens(lives: Lives, name: str, kind: str) -> No
 
     async def main() -> None:
         async with lives.engine(worker=False) as client:
-            store = client._store
+            store = client.store
             if kind == "undecodable":  # an input that does not fit the code
                 await create(store, "run", owner=None, workflow=name)
             else:
                 await client.start(stuck(), id="run")
         async with lives.engine() as engine:
             await reaches(engine, "run", Status.PARKED)
-            assert (await engine.why("run")).kind == f"parked-{kind}"
+            assert (await engine.admin.why("run")).kind == f"parked-{kind}"
 
     run_async(main())
 
@@ -386,8 +384,8 @@ def test_paused(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:
             await engine.start(waits(), id="run")
-            await engine.pause("run", by="ann")
-            reason = await engine.why("run")
+            await engine.admin.pause("run", by="ann")
+            reason = await engine.admin.why("run")
             assert reason.kind == "paused"
             assert reason.text.startswith("paused by ann, since 20")
             assert "`perdure unpause run`" in reason.text
@@ -400,11 +398,12 @@ def test_pending_and_due(lives: Lives) -> None:
 
     async def main() -> None:
         async with lives.engine() as engine:
-            assert engine._sweeper is not None
-            engine._sweeper.cancel()
+            assert engine.parts is not None
+            assert engine.parts.sweeper is not None
+            engine.parts.sweeper.cancel()
             async with lives.engine(worker=False) as client:
                 await client.start(waits(), id="run")
-                reason = await client.why("run")
+                reason = await client.admin.why("run")
         assert reason.kind == "due"
         assert "waits for one of 1 workers" in reason.text
 
@@ -421,18 +420,19 @@ def test_suspected_and_on_probation(lives: Lives) -> None:
                 async with lives.engine(sweep_interval=0.01) as engine:
 
                     async def runs(engine: Engine = engine) -> bool:
-                        return (await engine.why("run")).kind == "step-running"
+                        return (await engine.admin.why("run")).kind == "step-running"
 
                     await until(runs)
-                    notes = (await engine.why("run")).also
+                    notes = (await engine.admin.why("run")).also
                     probation = f"it is on probation: its workers died {deaths - 1} times in a row before"
                     assert any(note.startswith(probation) for note in notes) is (deaths > 2)
                     await lives.crash(engine)
             async with lives.engine() as engine:
-                assert engine._sweeper is not None
-                engine._sweeper.cancel()
-                await engine._store.reap(engine._worker.id, 0)  # type: ignore[union-attr]
-                reason = await client.why("run")
+                assert engine.parts is not None
+                assert engine.parts.sweeper is not None
+                engine.parts.sweeper.cancel()
+                await engine.store.reap(engine.worker.id, 0)  # type: ignore[union-attr]
+                reason = await client.admin.why("run")
         assert reason.kind == "suspect"
         assert reason.text.startswith("its workers died 3 times in a row without its making progress")
 
@@ -459,7 +459,7 @@ def test_evicted(lives: Lives) -> None:
             await engine.start(waits(), id=f"other-{number}")
 
         async def evicted() -> bool:
-            row = await engine._store.get("run")
+            row = await engine.store.get("run")
             return row is not None and row.owner is None
 
         await until(evicted)
@@ -494,7 +494,7 @@ def test_cancelling_but_not_seen_yet(lives: Lives) -> None:
             await settled(engine)
         async with lives.engine(worker=False) as client:
             await client.cancel("run")
-            reason = await client.why("run")
+            reason = await client.admin.why("run")
             assert reason.kind == "cancelling"
             assert "has not seen that yet" in reason.text
             assert "no worker is alive" in reason.also
@@ -511,12 +511,12 @@ def test_finished(lives: Lives) -> None:
             await engine.start(works_once("good"), id="good")
             await engine.start(works_once("bad"), id="bad")
             await engine.start(waits(), id="ended")
-            await engine.terminate("ended", "enough")
+            await engine.admin.terminate("ended", "enough")
             await reaches(engine, "good", "completed")
             await reaches(engine, "bad", "failed")
-            good, bad, ended = [await engine.why(run_id) for run_id in ("good", "bad", "ended")]
+            good, bad, ended = [await engine.admin.why(run_id) for run_id in ("good", "bad", "ended")]
             with pytest.raises(RunNotFound):
-                await engine.why("nobody")
+                await engine.admin.why("nobody")
         assert (good.kind, bad.kind, ended.kind) == ("completed", "failed", "cancelled")
         assert "completed at 20" in good.text
         assert "with ConnectionError: bad is broken. `perdure resume bad`" in bad.text

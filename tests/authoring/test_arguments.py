@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadArgument, PerdureError, step, workflow
+from perdure import PerdureError, step, workflow
+from perdure.errors import BadArgument
 from support.lives import Lives, run_async
 
 
@@ -121,7 +122,7 @@ GOOD_IDS = ["x" * 500, "order 1", "größe-€", "🧾", "a'b\"c;--", "%_", "-",
 
 @pytest.mark.parametrize("run_id", GOOD_IDS, ids=lambda v: ascii(v)[:20])
 def test_an_unusual_id_is_kept_exactly(lives: Lives, run_id: str) -> None:
-    """FAULTS F1, E19."""
+    """An id comes back as it was given, character by character. FAULTS F1, E19."""
 
     async def main() -> None:
         async with lives.engine() as engine:

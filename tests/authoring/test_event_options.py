@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadDefinition, NameClash, event
+from perdure import event
+from perdure.errors import BadDefinition, NameClash
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 
 
@@ -23,7 +24,7 @@ def policy_of(**options: Any) -> EventPolicy:
 
 
 def test_the_defaults() -> None:
-    """DESIGN 7: the first value of each."""
+    """The first value of each."""
     assert policy_of() is DEFAULT_POLICY
     assert EventPolicy("after_create", True, None, "dead_letter") == DEFAULT_POLICY
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from perdure import BadDefinition, NameClash, UnknownWorkflow, event, step, workflow
+from perdure import event, step, workflow
 from perdure.authoring.registry import registry
+from perdure.errors import BadDefinition, NameClash, UnknownWorkflow
 
 SOURCE = """
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ def test_a_version_that_makes_no_sense_is_refused(version: Any) -> None:
 
 
 def test_an_unknown_workflow_lists_close_names() -> None:
-    """FAULTS F3."""
+    """A typing error in a name is answered with the names that look like it. FAULTS F3."""
 
     @workflow(name="fulfil-the-order")
     async def fulfil() -> None: ...

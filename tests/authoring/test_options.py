@@ -80,12 +80,12 @@ def test_a_good_option_is_accepted(options: dict[str, Any]) -> None:
 
 
 def test_options_of_one_call_do_not_change_the_step() -> None:
-    """`.options` gives a twin; what it does not mention stays."""
+    """`.options` gives a copy; what it does not mention stays."""
     original = step(max_attempts=5, timeout=3)(work)
-    twin = original.options(timeout=7)
+    copy = original.options(timeout=7)
     assert (original.spec.policy.timeout, original.spec.policy.max_attempts) == (3, 5)
-    assert (twin.spec.policy.timeout, twin.spec.policy.max_attempts) == (7, 5)
-    assert twin.options(max_attempts=None).spec.policy.max_attempts is None
+    assert (copy.spec.policy.timeout, copy.spec.policy.max_attempts) == (7, 5)
+    assert copy.options(max_attempts=None).spec.policy.max_attempts is None
 
 
 @pytest.mark.parametrize("grace", [-1, math.nan, "never"])

@@ -1,4 +1,5 @@
-"""Clock and chance written directly in workflow code are the same on every replay; in steps they are the real ones."""
+"""Clock and randomness written directly in workflow code are the same on every replay; in steps they are the real
+ones."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from uuid import uuid4
 import pytest
 
 from kernel.kernel_kit import START, Drive
-from perdure import Invocation, step, workflow
+from perdure import step, workflow
 from perdure.kernel.shims import uuid7
+from perdure.types import Invocation
 from support.lives import Lives, run_async
 
 REAL_BEFORE = time.time()
@@ -68,11 +70,11 @@ async def draws_lots() -> list[Any]:
 
 @workflow
 async def imports_inside() -> list[Any]:
-    import random as chance
+    import random as dice
     import time as clock
     from uuid import uuid4 as fresh
 
-    first = [clock.time(), chance.random(), str(fresh())]
+    first = [clock.time(), dice.random(), str(fresh())]
     await in_between(0)
     return first
 
@@ -92,7 +94,7 @@ DESCRIBED: list[Callable[[], Invocation[Any]]] = [reads_the_clock, draws_lots, i
 
 @pytest.mark.parametrize("described", DESCRIBED, ids=lambda w: w.name)
 def test_clock_and_chance_are_the_same_on_every_replay(described: Callable[[], Invocation[Any]]) -> None:
-    """DESIGN section 5, FAULTS D5, D6: through modules, functions and classes, however they were imported."""
+    """FAULTS D5, D6: through modules, functions and classes, however they were imported."""
     with Drive(described()) as drive:
         while drive.run.outcome is None:
             location = next(iter(drive.run.pending)).location
@@ -104,14 +106,14 @@ def test_clock_and_chance_are_the_same_on_every_replay(described: Callable[[], I
 
 
 def _wait_for_the_clock_to_move() -> None:
-    """Coarse clocks must show another second, or a real reading could look the same by chance."""
+    """Coarse clocks must show another second, or a real reading could happen to look the same."""
     begun = time.ctime()  # the coarsest of them, a few milliseconds behind time.time()
     while time.ctime() == begun:
         pass
 
 
 def test_the_clock_of_a_run_is_the_time_of_its_last_record() -> None:
-    """DESIGN section 4: it moves with records, never back."""
+    """It moves with records, never back."""
     with Drive(tells_the_time()) as drive:
         drive.finish("in_between", [])
         outcome: Any = drive.run.outcome
@@ -144,7 +146,7 @@ async def asks_a_step() -> list[Any]:
 
 
 def test_steps_see_the_real_clock_and_real_chance(lives: Lives) -> None:
-    """DESIGN section 5: stand-ins are for workflow code only."""
+    """Stand-ins are for workflow code only."""
 
     async def main() -> list[list[Any]]:
         async with lives.engine() as engine:
@@ -213,9 +215,13 @@ def test_secrets_are_drawn_for_real_and_recorded(lives: Lives) -> None:
             other = lives.fresh()
             assert await other.live_until(limit, act)
             async with other.engine() as engine:
-                before = [(e.location, e.data["value"]) for e in await engine.history("run") if e.kind == "recorded"]
+                before = [
+                    (e.location, e.data["value"]) for e in await engine.admin.history("run") if e.kind == "recorded"
+                ]
                 result = await engine.result("run")
-                after = [(e.location, e.data["value"]) for e in await engine.history("run") if e.kind == "recorded"]
+                after = [
+                    (e.location, e.data["value"]) for e in await engine.admin.history("run") if e.kind == "recorded"
+                ]
             assert after[: len(before)] == before
             assert {location.partition("#")[0] for location, _ in after} == {
                 "urandom", "token_hex", "token_bytes", "getrandbits", "token_urlsafe",
@@ -233,7 +239,8 @@ def test_a_uuid7_sorts_by_the_time_of_the_run() -> None:
 
     class FakeRun:
         now = 1_700_000_000_123_456
-        draws = random.Random(1)
+        loops = None
+        random = random.Random(1)
 
     made = uuid7(cast(Any, FakeRun()))
     assert made.int >> 80 == 1_700_000_000_123

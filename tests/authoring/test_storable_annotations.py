@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure import PerdureError, UnstorableType, event, step, workflow
+from perdure import PerdureError, event, step, workflow
+from perdure.errors import UnstorableType
 
 
 @dataclass
@@ -23,7 +24,7 @@ def _line_of(function: Any) -> int:
 
 
 def test_a_workflow_parameter_that_cannot_be_stored_is_refused() -> None:
-    """DESIGN section 4: with file, line, parameter and type."""
+    """With file, line, parameter and type."""
 
     async def takes_a_socket(order: str, conn: socket.socket) -> None: ...
 
@@ -37,7 +38,7 @@ def test_a_workflow_parameter_that_cannot_be_stored_is_refused() -> None:
 
 
 def test_a_step_result_that_cannot_be_stored_is_refused() -> None:
-    """DESIGN section 4, for results."""
+    """At decoration, with file, line, function and type of the result."""
 
     async def opens() -> list[threading.Lock]: ...
 
@@ -58,7 +59,7 @@ def test_an_unstorable_field_inside_a_class_is_named() -> None:
 
 
 def test_an_event_that_cannot_be_stored_is_refused() -> None:
-    """DESIGN section 4, for events."""
+    """At decoration, with file, line, field and type."""
 
     @dataclass
     class Opened:

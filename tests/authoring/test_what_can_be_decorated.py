@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadDefinition, PerdureError, step, workflow
+from perdure import PerdureError, step, workflow
+from perdure.errors import BadDefinition
 from support.lives import Lives, run_async
 
 
@@ -64,14 +65,14 @@ NOT_WORKFLOWS = {
 
 @pytest.mark.parametrize("name", NOT_WORKFLOWS)
 def test_what_cannot_be_a_workflow_is_refused_saying_why(name: str) -> None:
-    """FAULTS F5."""
+    """While decorating, not when the first run starts. FAULTS F5."""
     with pytest.raises(BadDefinition, match=r"async def|async generator|function"):
         workflow(name="not-a-workflow")(NOT_WORKFLOWS[name])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", [generator, async_generator])
 def test_a_generator_cannot_be_a_step(target: Any) -> None:
-    """FAULTS F5."""
+    """It is refused while decorating: its values could not be recorded as one result. FAULTS F5."""
     with pytest.raises(BadDefinition, match="generator"):
         step(target)
 
@@ -102,7 +103,7 @@ async def calls_a_step(name: str) -> int:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_every_kind_of_callable_works_as_a_step(lives: Lives, name: str) -> None:
-    """FAULTS F5, CONFORMANCE S4."""
+    """Whatever can be called can be a step. FAULTS F5, CONFORMANCE S4."""
 
     async def main() -> int:
         async with lives.engine() as engine:
@@ -113,7 +114,7 @@ def test_every_kind_of_callable_works_as_a_step(lives: Lives, name: str) -> None
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_called_outside_a_workflow_just_runs(name: str) -> None:
-    """DESIGN section 1."""
+    """As its plain function would: no engine, no retry, no record."""
     described, args, expected = STEPS[name]
 
     async def main() -> Any:
@@ -133,7 +134,7 @@ def test_a_partial_or_bound_method_as_a_workflow_works_or_is_refused(lives: Live
         async with lives.engine() as engine:
             run = await engine.start(described(), id="run")
             result = await run.result()
-            started = (await engine.history("run"))[0].at.timestamp()
+            started = (await engine.admin.history("run"))[0].at.timestamp()
             return abs(result - started) < 0.0000015
 
     assert run_async(main()), "the partial saw the real clock"

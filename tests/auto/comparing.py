@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perdure import RunFailed, Workflow
+from perdure import RunFailed
 from perdure.testing import Effects, VirtualEngine, crash_everywhere
+from perdure.types import Workflow
 
 
 class Outcome(NamedTuple):

@@ -19,8 +19,9 @@ from typing import Any, Self
 
 import pydantic
 
-from perdure import Workflow, sleep, step, traverse, workflow
+from perdure import sleep, step, traverse, workflow
 from perdure.testing import Effects
+from perdure.types import Workflow
 
 done = Effects()
 PLAIN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}

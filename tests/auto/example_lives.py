@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from perdure import Engine
-from support.self_killing import SelfKillingStore
+from support.faulty_stores import killed_at_record
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "auto"
 
@@ -67,9 +67,9 @@ CASES = {
         Life("payment", "payment_workflow", ("o-1",)),
         Life("payment", "three_policies"),
         Life("children", "parent"),
-        Life("letters", "accountant", (), lambda m: [m.PaymentConfirmation("o-1", 5)]),
-        Life("letters", "on_call", (), lambda m: [m.CriticalAlert("a-1", "wet")]),
-        Life("letters", "short_lived", (), lambda m: [m.Close()]),
+        Life("dead_letters", "accountant", (), lambda m: [m.PaymentConfirmation("o-1", 5)]),
+        Life("dead_letters", "on_call", (), lambda m: [m.CriticalAlert("a-1", "wet")]),
+        Life("dead_letters", "short_lived", (), lambda m: [m.Close()]),
     )
 }
 
@@ -88,6 +88,7 @@ async def live(engine: Engine, life: Life) -> Any:
 
 async def killed_after(database: str, name: str, limit: str) -> None:
     """What it does is printed by the example; "finished" comes last if nothing killed it."""
-    async with Engine(SelfKillingStore(database, int(limit)), sweep_interval=0.02, steps_max=1) as engine:
+    store = killed_at_record(database, int(limit))
+    async with Engine(store, sweep_interval=0.02, steps_max=1) as engine:
         await live(engine, CASES[name])
         print("finished", flush=True)

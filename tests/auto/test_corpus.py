@@ -41,7 +41,7 @@ def test_on_every_store(name: str, lives: Lives) -> None:
 
 @pytest.mark.parametrize("flow", [corpus.with_steps, corpus.plain_with_steps], ids=["async", "plain"])
 def test_durable_operations_pass_through(flow: Any) -> None:
-    """Issue: steps, verbs and asyncio are what they are without auto mode."""
+    """Steps, verbs and asyncio are what they are without auto mode."""
     done.clear()
     result = crash_everywhere(flow(), effects=done, hash_seeds=()).result
     assert result[0] == 10

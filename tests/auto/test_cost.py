@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from perdure.store.memory import MemoryStore
 from perdure.testing import VirtualEngine
+from support.faulty_stores import DisturbedStore
 from support.lives import run_async
 
 BENCH = Path(__file__).parents[2] / "bench" / "auto.py"
@@ -30,19 +32,11 @@ def bench() -> ModuleType:
 
 
 async def _commits_and_records(flow: Any) -> tuple[int, list[str]]:
-    commits = 0
-    async with VirtualEngine() as engine:
-        store: Any = engine._store
-        commit = store.commit
-
-        async def counted(turns: Any) -> Any:
-            nonlocal commits
-            commits += 1
-            return await commit(turns)
-
-        store.commit = counted
+    store = DisturbedStore(MemoryStore())
+    commits = store.note("commit")
+    async with VirtualEngine(store=store) as engine:
         await (await engine.start(flow(), id="run")).result()
-        return commits, [entry.kind for entry in await engine.history("run")]
+        return len(commits), [entry.kind for entry in await engine.admin.history("run")]
 
 
 def _instructions(code: CodeType, lines: set[int]) -> list[tuple[int, str, str]]:

@@ -77,7 +77,7 @@ async def _shown(invocation: Any) -> str:
     async with VirtualEngine() as engine:
         with pytest.raises(RunFailed):
             await (await engine.start(invocation, id="run")).result()
-        return error_text((await engine.history("run"))[-1].data["error"])
+        return error_text((await engine.admin.history("run"))[-1].data["error"])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_code_has_the_lines_of_the_source() -> None:
 
 
 def test_inspect_finds_the_source_and_the_signature() -> None:
-    """CONFORMANCE A4."""
+    """Tools see the function that was written, not the one that was made of it. CONFORMANCE A4."""
     assert "first = get(n)" in inspect.getsource(fails_late.function)
     assert "first = get(n)" in inspect.getsource(fails_late)  # type: ignore[arg-type]
     assert list(inspect.signature(fails_late).parameters) == ["n"]
@@ -229,7 +229,7 @@ def stops_by_itself() -> int:
 
 
 def test_breakpoint_stops_in_the_workflows_own_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CONFORMANCE A4."""
+    """A debugger shows the variables of the workflow. CONFORMANCE A4."""
     seen: list[tuple[str, int, Any]] = []
 
     def hook(*_: Any) -> None:
@@ -290,7 +290,7 @@ def test_a_record_names_the_line_that_asked() -> None:
     async def main() -> list[str]:
         async with VirtualEngine() as engine:
             await (await engine.start(where(), id="run")).result()
-            return [entry.data["site"] for entry in await engine.history("run") if entry.kind == "step_done"]
+            return [entry.data["site"] for entry in await engine.admin.history("run") if entry.kind == "step_done"]
 
     first = where.function.__code__.co_firstlineno
     assert run_async(main()) == [f"{FILE}:{first + 2}", f"{FILE}:{first + 3}"]
@@ -326,7 +326,7 @@ def test_a_line_of_a_log_is_written_once_and_needs_no_commit(caplog: pytest.LogC
     async def main() -> list[str]:
         async with VirtualEngine(always_replay=True) as engine:
             await (await engine.start(describes_its_failure(), id="run")).result()
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     kinds = run_async(main())
     assert [one.name for one in caplog.records].count(logger.name) == 1

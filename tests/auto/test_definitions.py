@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from perdure import NotRewritable, RunFailed, RunParked, workflow
+from perdure import RunFailed, workflow
+from perdure.errors import NotRewritable, RunParked
 from perdure.testing import VirtualEngine
 from support.lives import run_async
 

@@ -26,7 +26,12 @@ PRINTS = {
     "loops": ["processing a", "processing b", "['A', 'B']", "['C', 'D']", "['page 1', 'page 2']", "0", "10", "15"],
     "payment": ["fetching order-123", "charging 1999", "mailing receipt-order-123", "Payment(", "calling once", "["],
     "children": ["taking risk 1", "taking risk 2", "tidying the attic"],
-    "letters": ["closed", "booking 1999 for o-1", "alert a-1 not delivered to 'first'", "paging: the cellar is wet"],
+    "dead_letters": [
+        "closed",
+        "booking 1999 for o-1",
+        "alert a-1 not delivered to 'first'",
+        "paging: the cellar is wet",
+    ],
 }
 
 
@@ -50,7 +55,7 @@ def test_an_example_runs_and_prints_what_it_promises(name: str, tmp_path: Path) 
 
 
 def test_every_example_is_tested_and_has_no_step() -> None:
-    """Issue: it reads like the original, with no step in it."""
+    """It reads like the original, with no step in it."""
     files = {path.stem: path for path in EXAMPLES.glob("*.py")}
     assert set(files) == set(PRINTS) == {life.module for life in CASES.values()}
     for path in files.values():
@@ -140,7 +145,7 @@ def test_an_example_survives_a_real_kill_after_every_record(name: str, printed: 
         assert status == -9
         printed.clear()
         result, _ = run_async(_finish(life, database))
-        if name != "coin":  # chance, until it is recorded
+        if name != "coin":  # random, until it is recorded
             assert result == expected, f"after a kill at record {limit}"
             happened = Counter([*first, *printed])
             assert happened.keys() == effects.keys()
@@ -155,8 +160,8 @@ async def _resumed(database: Path, dangerous: list[bool]) -> list[Any]:
         with pytest.raises(RunFailed, match="too dangerous"):
             await run.result()
         dangerous.clear()
-        await engine.resume("run")
-        return [await run.result(), [entry.location for entry in await engine.history("run")]]
+        await engine.admin.resume("run")
+        return [await run.result(), [entry.location for entry in await engine.admin.history("run")]]
 
 
 def test_an_uncaught_failure_can_be_resumed_at_the_call_that_failed(

@@ -55,7 +55,7 @@ def test_random_programs_do_the_same_as_plain_python(first: int, tmp_path: Path)
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(1_000, 3_000, 100))
 def test_many_random_programs_do_the_same_as_plain_python(first: int, tmp_path: Path) -> None:
-    """CONFORMANCE A1, A2, A3."""
+    """Auto mode changes nothing that a program can see, live and replayed. CONFORMANCE A1, A2, A3."""
     assert sum(_check(seed, tmp_path) for seed in range(first, first + 100)) >= 40
 
 

@@ -80,7 +80,7 @@ SOURCES: dict[str, tuple[tuple[int, int], str]] = {
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_newer_syntax_does_the_same_as_in_plain_python(name: str, tmp_path: Path) -> None:
-    """CONFORMANCE A1, A2."""
+    """Auto mode keeps up with the syntax of the Python that it runs on. CONFORMANCE A1, A2."""
     since, source = SOURCES[name]
     if sys.version_info < since:
         pytest.skip(f"this is syntax of Python {since[0]}.{since[1]}")

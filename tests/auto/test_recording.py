@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
-from perdure import FailedAttempt, LostChange, RunFailed, options, step, traverse, workflow
+from perdure import RunFailed, options, step, traverse, workflow
+from perdure.errors import LostChange
+from perdure.store.memory import MemoryStore
 from perdure.testing import Effects, VirtualEngine, crash_everywhere
+from perdure.types import FailedAttempt
+from support.faulty_stores import DisturbedStore
 from support.lives import Lives, run_async
 
 done = Effects()
@@ -41,7 +45,7 @@ def noted(failed: FailedAttempt) -> None:
 async def kinds(flow: Any, *args: Any) -> list[tuple[str, str]]:
     async with VirtualEngine() as engine:
         await (await engine.start(flow(*args), id="run")).result()
-        return [(entry.kind, entry.location) for entry in await engine.history("run")][1:-1]
+        return [(entry.kind, entry.location) for entry in await engine.admin.history("run")][1:-1]
 
 
 @workflow(auto=True)
@@ -58,12 +62,12 @@ def branches() -> list[str]:
 
 
 def test_a_random_condition_replays_the_same_branch(lives: Lives) -> None:
-    """CONFORMANCE A1: chance inside a function is recorded, chance in the workflow is seeded."""
+    """CONFORMANCE A1: randomness inside a function is recorded, randomness in the workflow is seeded."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             expected = await (await engine.start(branches(), id="run")).result()
-            rows = [entry.location for entry in await engine.history("run")]
+            rows = [entry.location for entry in await engine.admin.history("run")]
         assert [one for one in rows if one.startswith("flip")] == ["flip", *(f"flip#{n}" for n in range(2, 7))]
         for limit in range(1, 14):
             other = lives.fresh()
@@ -73,9 +77,13 @@ def test_a_random_condition_replays_the_same_branch(lives: Lives) -> None:
 
             await other.live_until(limit, act)
             async with other.engine() as engine:
-                before = [(e.location, e.data["value"]) for e in await engine.history("run") if e.kind == "step_done"]
+                before = [
+                    (e.location, e.data["value"]) for e in await engine.admin.history("run") if e.kind == "step_done"
+                ]
                 taken = await engine.result("run")
-                after = [(e.location, e.data["value"]) for e in await engine.history("run") if e.kind == "step_done"]
+                after = [
+                    (e.location, e.data["value"]) for e in await engine.admin.history("run") if e.kind == "step_done"
+                ]
                 assert after[: len(before)] == before
                 heads = [one for one in after if one[0].startswith("flip")]
                 for number, (_, value) in enumerate(heads):
@@ -98,7 +106,7 @@ def what_is_recorded() -> Any:
 
 
 def test_each_call_is_one_record_and_a_comprehension_is_one() -> None:
-    """CONFORMANCE A1, A2: pure expressions, methods of local values, clock and chance cost nothing."""
+    """CONFORMANCE A1, A2: pure expressions, methods of local values, clock and randomness cost nothing."""
     assert run_async(kinds(what_is_recorded)) == [("step_done", "get"), ("step_done", "[get]"), ("step_done", "get#2")]
 
 
@@ -116,21 +124,15 @@ def reads() -> list[Any]:
 
 
 def test_values_that_cause_no_effect_share_a_commit() -> None:
-    """Issue: consecutive recorded values without an effect need no commit of their own."""
+    """Consecutive recorded values without an effect need no commit of their own."""
     commits: list[int] = []
+    store = DisturbedStore(MemoryStore())
+    store.at_the_call("commit", lambda call: commits.append(call.records))
 
     async def main() -> Any:
-        async with VirtualEngine() as engine:
-            store: Any = engine._store
-            commit = store.commit
-
-            async def counted(turns: Any) -> Any:
-                commits.append(sum(len(turn.entries) for turn in turns))
-                return await commit(turns)
-
-            store.commit = counted
+        async with VirtualEngine(store=store) as engine:
             result = await (await engine.start(reads(), id="run")).result()
-            return result, [(e.kind, e.location) for e in await engine.history("run")]
+            return result, [(e.kind, e.location) for e in await engine.admin.history("run")]
 
     result, rows = run_async(main())
     assert rows == [
@@ -158,9 +160,9 @@ def test_what_was_read_is_read_from_the_journal(lives: Lives) -> None:
 
         assert await lives.live_until(8, act)
         async with lives.engine() as engine:
-            before = {e.location: e.data["value"] for e in await engine.history("run") if e.kind == "recorded"}
+            before = {e.location: e.data["value"] for e in await engine.admin.history("run") if e.kind == "recorded"}
             result = await engine.result("run")
-            after = {e.location: e.data["value"] for e in await engine.history("run") if e.kind == "recorded"}
+            after = {e.location: e.data["value"] for e in await engine.admin.history("run") if e.kind == "recorded"}
         assert before.items() <= after.items()
         assert len(before) >= 6
         assert after["token_hex"] == result[0]
@@ -308,7 +310,7 @@ def with_options() -> list[str]:
 
 
 def test_retry_options_of_the_workflow_and_of_a_call(effects: Any) -> None:
-    """Issue: options given to the decorator, or to `options(...)` around a call. A3: the fallback replays."""
+    """Options given to the decorator, or to `options(...)` around a call. CONFORMANCE A3: the fallback replays."""
     done.clear()
     retried.clear()
     result = crash_everywhere(with_options(), effects=done, hash_seeds=()).result
@@ -318,7 +320,7 @@ def test_retry_options_of_the_workflow_and_of_a_call(effects: Any) -> None:
         async with VirtualEngine() as engine:
             done.clear()
             await (await engine.start(with_options(), id="run")).result()
-            return [(e.kind, e.location) for e in await engine.history("run")][1:-1]
+            return [(e.kind, e.location) for e in await engine.admin.history("run")][1:-1]
 
     rows = run_async(main())
     assert rows == [

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadDefinition, LostChange, NotRewritable, RunFailed, UnstorableType, options, workflow
+from perdure import RunFailed, options, workflow
+from perdure.errors import BadDefinition, LostChange, NotRewritable, UnstorableType
 from perdure.testing import VirtualEngine
 from support.lives import run_async
 
@@ -160,7 +161,7 @@ def test_a_write_to_the_function_around_is_refused() -> None:
 
 
 def test_a_function_without_source_is_refused() -> None:
-    """A4: made by exec, typed into a shell."""
+    """CONFORMANCE A4: made by exec, typed into a shell."""
     names: dict[str, Any] = {}
     exec("def made(): return 1", names)
     with pytest.raises(NotRewritable, match="needs the source of 'made'"):

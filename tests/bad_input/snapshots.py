@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Engine
-from perdure.store.base import RunFilter, Status
+from perdure.store.model import RunFilter, Status
 
 
 async def everything(engine: Engine) -> list[Any]:
-    store = engine._store
+    store = engine.store
     found: list[Any] = [dict(await store.count_runs())]
     for row in await store.list_runs(RunFilter(), 1_000):
         rows = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadArgument, Engine, RunParked, cancel, event, receive, send, step, workflow
-from perdure.errors import BadDefinition
+from perdure import Engine, cancel, event, receive, send, step, workflow
+from perdure.errors import BadArgument, BadDefinition, RunParked
 from support.lives import Lives, run_async, until
 
 HALF = "caf\udce9"  # what os.fsdecode makes of b"caf\xe9"
@@ -71,12 +71,12 @@ REFUSED: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "list workflow": lambda engine: engine.list(workflow=HALF),
     "list prefix": lambda engine: engine.list(id_prefix=HALF),
     "list after": lambda engine: engine.list(after=HALF),
-    "prune workflow": lambda engine: engine.prune(1.0, workflow=HALF),
-    "published type": lambda engine: engine.published(type=HALF),
-    "dead letters type": lambda engine: engine.dead_letters(type=HALF),
-    "check workflow": lambda engine: anext(engine.check(HALF)),
+    "prune workflow": lambda engine: engine.admin.prune(1.0, workflow=HALF),
+    "published type": lambda engine: engine.admin.published(type=HALF),
+    "dead letters type": lambda engine: engine.admin.dead_letters(type=HALF),
+    "check workflow": lambda engine: anext(engine.admin.check(HALF)),
     "start id": lambda engine: engine.start(waits(), id=HALF),
-    "fork id": lambda engine: engine.fork("target", id=HALF),
+    "fork id": lambda engine: engine.admin.fork("target", id=HALF),
 }
 
 
@@ -126,10 +126,10 @@ def test_reasons_are_written_out(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:
             paused = await engine.start(waits(), id="paused")
-            await engine.pause("paused", HALF)
+            await engine.admin.pause("paused", HALF)
             assert (await paused.status()).reason == f"paused by {ESCAPED}"
-            await engine.terminate("paused", HALF)
-            assert ESCAPED in repr(list(await engine.history("paused"))[-1]).replace("\\\\", "\\")
+            await engine.admin.terminate("paused", HALF)
+            assert ESCAPED in repr(list(await engine.admin.history("paused"))[-1]).replace("\\\\", "\\")
             target = await engine.start(waits(), id="target")
             await (await engine.start(cancels_with_a_bad_reason())).result(timeout=20)
             with pytest.raises(Exception, match=r"was cancelled: caf.udce9"):
@@ -154,6 +154,6 @@ def test_a_run_is_parked_for_a_reason_with_half_a_character(lives: Lives) -> Non
             await until(lambda: _is_free(engine))
 
     async def _is_free(engine: Engine) -> bool:
-        return not await engine._store.held(engine._worker.id)  # type: ignore[union-attr]
+        return not await engine.store.held(engine.worker.id)  # type: ignore[union-attr]
 
     run_async(main())

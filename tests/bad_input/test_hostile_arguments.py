@@ -12,9 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 from perdure import (
-    BadArgument,
     Engine,
-    NotStorable,
     StepFailed,
     event,
     log,
@@ -27,7 +25,7 @@ from perdure import (
     wait_for_run,
     workflow,
 )
-from perdure.errors import BadDefinition, DefinitionError
+from perdure.errors import BadArgument, BadDefinition, DefinitionError, NotStorable
 from support.lives import Lives, run_async
 
 
@@ -149,8 +147,8 @@ def test_a_verb_refuses_it_and_the_run_goes_on(lives: Lives, name: str) -> None:
         async with lives.engine() as engine:
             await (await engine.start(adds(1), id="done")).result(timeout=20)
             told = await (await engine.start(acts(name), id="run")).result(timeout=20)
-            assert all(one.is_fine for one in [checked async for checked in engine.check()])
-            await engine.history("run")
+            assert all(one.is_fine for one in [checked async for checked in engine.admin.check()])
+            await engine.admin.history("run")
             return told
 
     assert run_async(main()) != "done"
@@ -210,14 +208,14 @@ CALLS: dict[str, Callable[[Engine], Any]] = {
     "start": lambda engine: engine.start(Odd()),
     "on_conflict": lambda engine: engine.start(adds(1), on_conflict=Odd()),
     "cancel": lambda engine: engine.cancel("run", Odd()),
-    "fork at": lambda engine: engine.fork("run", at=Odd()),
-    "fork arguments": lambda engine: engine.fork("run", arguments=Odd()),
-    "fork paused": lambda engine: engine.fork("run", paused="yes"),
+    "fork at": lambda engine: engine.admin.fork("run", at=Odd()),
+    "fork arguments": lambda engine: engine.admin.fork("run", arguments=Odd()),
+    "fork paused": lambda engine: engine.admin.fork("run", paused="yes"),
     "list status": lambda engine: engine.list(status=Odd()),
     "list limit": lambda engine: engine.list(limit=10**5_000),
-    "history": lambda engine: engine.history("run", generation=Odd()),
-    "published after": lambda engine: engine.published(after=2**70),
-    "prune": lambda engine: engine.prune(10**400),
+    "history": lambda engine: engine.admin.history("run", generation=Odd()),
+    "published after": lambda engine: engine.admin.published(after=2**70),
+    "prune": lambda engine: engine.admin.prune(10**400),
 }
 
 
@@ -247,7 +245,7 @@ def test_an_edited_result_that_cannot_be_looked_at(lives: Lives) -> None:
         async with lives.engine() as engine:
             await (await engine.start(adds(1), id="run")).result(timeout=20)
             with pytest.raises(NotStorable, match="Odd"):
-                await engine.fork("run", at="same", result=Odd())
+                await engine.admin.fork("run", at="same", result=Odd())
 
     run_async(main())
 

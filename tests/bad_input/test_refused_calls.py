@@ -12,20 +12,8 @@ from typing import Any
 import pytest
 
 from bad_input.snapshots import everything, quiet
-from perdure import (
-    ActionRefused,
-    BadArgument,
-    Engine,
-    InboxFull,
-    NotStorable,
-    PerdureError,
-    RunFinished,
-    RunNotFound,
-    event,
-    receive,
-    workflow,
-)
-from perdure.errors import NotDecodable, TooLarge
+from perdure import Engine, PerdureError, RunFinished, RunNotFound, event, receive, workflow
+from perdure.errors import ActionRefused, BadArgument, InboxFull, NotDecodable, NotStorable, TooLarge
 from support.lives import Lives, run_async, until
 
 
@@ -228,7 +216,7 @@ def test_sending_what_is_not_an_event(lives: Lives, thing: Any) -> None:
     "thing", [takes_numbers, "takes_numbers", None, 42], ids=["workflow", "name", "none", "number"]
 )
 def test_starting_what_is_not_a_workflow_call(lives: Lives, thing: Any) -> None:
-    """FAULTS F3."""
+    """It is refused with what to write instead. FAULTS F3."""
 
     async def test(engine: Engine) -> None:
         assert "workflow call" in await refused(engine, BadArgument, lambda: engine.start(thing, id="new"))
@@ -274,11 +262,11 @@ def test_bad_ids(lives: Lives, name: str) -> None:
         for call in (
             lambda: engine.send(bad, Letter("x")),
             lambda: engine.cancel(bad),
-            lambda: engine.terminate(bad),
-            lambda: engine.resume(bad),
+            lambda: engine.admin.terminate(bad),
+            lambda: engine.admin.resume(bad),
             lambda: engine.status(bad),
             lambda: engine.result(bad),
-            lambda: engine.history(bad),
+            lambda: engine.admin.history(bad),
             lambda: engine.get(bad).result(),
         ):
             await refused(engine, BadArgument, call)
@@ -309,11 +297,11 @@ def test_unknown_runs(lives: Lives) -> None:
         for call in (
             lambda: engine.send("nobody", Letter("x")),
             lambda: engine.cancel("nobody"),
-            lambda: engine.terminate("nobody"),
-            lambda: engine.resume("nobody"),
+            lambda: engine.admin.terminate("nobody"),
+            lambda: engine.admin.resume("nobody"),
             lambda: engine.status("nobody"),
             lambda: engine.result("nobody"),
-            lambda: engine.history("nobody"),
+            lambda: engine.admin.history("nobody"),
             lambda: engine.list(after="nobody"),
         ):
             assert "'nobody'" in await refused(engine, RunNotFound, call)
@@ -329,18 +317,18 @@ def test_finished_runs(lives: Lives) -> None:
         assert "finished" in text
         before = await everything(engine)
         assert not await engine.cancel("finished")
-        assert not await engine.terminate("finished")
-        assert "perdure fork finished" in await refused(engine, ActionRefused, lambda: engine.resume("finished"))
+        assert not await engine.admin.terminate("finished")
+        assert "perdure fork finished" in await refused(engine, ActionRefused, lambda: engine.admin.resume("finished"))
         assert await everything(engine) == before
 
     scene(lives, test)
 
 
 def test_full_inbox(lives: Lives) -> None:
-    """DESIGN 6: one event too many is refused, not dropped, and says so."""
+    """One event too many is refused, not dropped, and says so."""
 
     async def test(engine: Engine) -> None:
-        if len(await engine._store.inbox((await engine._store.get("waiting")).key, 10)) == 0:  # type: ignore[union-attr]
+        if len(await engine.store.inbox((await engine.store.get("waiting")).key, 10)) == 0:  # type: ignore[union-attr]
             for number in range(3):
                 await engine.send("waiting", Counted(number))
         text = await refused(engine, InboxFull, lambda: engine.send("waiting", Counted(9)))
@@ -398,7 +386,7 @@ def test_bad_cancel_grace_is_refused_at_the_definition(bad: Any) -> None:
     ids=str,
 )
 def test_bad_listings(lives: Lives, options: dict[str, Any]) -> None:
-    """FAULTS F12."""
+    """Wrong filters and limits are refused instead of giving an empty list. FAULTS F12."""
 
     async def test(engine: Engine) -> None:
         await refused(engine, BadArgument, lambda: engine.list(**options))
@@ -408,7 +396,7 @@ def test_bad_listings(lives: Lives, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("prefix", ["%", "_", "wait%", "'", "waitin_"])
 def test_wildcards_in_a_prefix_mean_themselves(lives: Lives, prefix: str) -> None:
-    """FAULTS F12 and S2."""
+    """A prefix is text, and never a pattern. FAULTS F12 and S2."""
 
     async def test(engine: Engine) -> None:
         assert await engine.list(id_prefix=prefix) == []
@@ -423,7 +411,7 @@ def test_reasons_are_text(lives: Lives, reason: Any) -> None:
 
     async def test(engine: Engine) -> None:
         await refused(engine, BadArgument, lambda: engine.cancel("waiting", reason))
-        await refused(engine, BadArgument, lambda: engine.terminate("waiting", reason))
+        await refused(engine, BadArgument, lambda: engine.admin.terminate("waiting", reason))
 
     scene(lives, test)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, NotStorable, RunFailed, RunNotFound, event, send, state, status, step, workflow
-from perdure.errors import BadArgument
+from perdure import Engine, RunFailed, RunNotFound, event, send, state, status, step, workflow
+from perdure.errors import BadArgument, NotStorable
 from support.lives import Lives, run_async
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import apsw
 import pytest
 
-from perdure import BadArgument, Engine, SchemaTooNew, StoreUnusable, workflow
+from perdure import Engine, workflow
+from perdure.errors import BadArgument, SchemaTooNew, StoreUnusable
 from support.lives import run_async
 
 
@@ -42,7 +43,7 @@ def test_missing_directory(tmp_path: Path) -> None:
 
 
 def test_directory_as_path(tmp_path: Path) -> None:
-    """FAULTS O13."""
+    """A path that is a directory is refused, and nothing is written into it. FAULTS O13."""
     with pytest.raises(StoreUnusable, match="is a directory"):
         opening(tmp_path)
     assert files(tmp_path) == {}
@@ -170,7 +171,7 @@ def test_things_that_are_no_store(url: Any) -> None:
 
 
 def test_passwords_are_not_shown() -> None:
-    """FAULTS F16 and S10."""
+    """An error names the store without the password in its address. FAULTS F16 and S10."""
     with pytest.raises((BadArgument, StoreUnusable)) as caught:
         opening("postgresql://user:s3cr%40t@host/db")
     assert "s3cr" not in str(caught.value)

@@ -47,7 +47,7 @@ async def read(path: str, run_id: str) -> None:
             "custom": view.custom_status,
             "state": view.state,
             "waiting": [[wait.kind, wait.detail] for wait in view.waiting],
-            "records": [entry.kind for entry in await engine.history(run_id)],
+            "records": [entry.kind for entry in await engine.admin.history(run_id)],
         }
         if view.status.terminal:
             try:

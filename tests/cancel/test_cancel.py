@@ -21,7 +21,7 @@ from perdure import (
     step,
     workflow,
 )
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 
 did: list[str] = []
@@ -71,7 +71,7 @@ async def ended(handle: RunHandle[object], reason: str = "") -> list[str]:
     assert view.cancel_requested
     assert view.finished_at is not None
     assert view.wake_at is None
-    return [entry.kind for entry in await handle._engine.history(handle.id)]
+    return [entry.kind for entry in await handle._engine.admin.history(handle.id)]
 
 
 @workflow
@@ -135,7 +135,7 @@ def test_in_a_step(lives: Lives) -> None:
 
 @pytest.mark.parametrize("how", ["event", "sleep"])
 def test_while_waiting(lives: Lives, how: str) -> None:
-    """CONFORMANCE L1."""
+    """A run that waits hears of the cancellation where it waits. CONFORMANCE L1."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -154,8 +154,8 @@ def test_evicted_from_memory(lives: Lives, how: str) -> None:
     async def main() -> None:
         async with lives.engine(residents_max=1) as engine:
             handles = [await engine.start(cancel_waiting(how), id=f"run-{number}") for number in range(4)]
-            assert engine._worker is not None
-            coordinator = engine._worker.coordinator
+            assert engine.worker is not None
+            coordinator = engine.worker.residents
             await until(lambda: len(coordinator) <= 1)
             for number, handle in enumerate(handles):
                 assert await handle.cancel(f"reason {number}")
@@ -252,7 +252,7 @@ def test_cancel_during_cleanup_changes_nothing(lives: Lives) -> None:
 
 
 def test_grace_ends_a_cleanup_that_does_not_finish(lives: Lives) -> None:
-    """CONFORMANCE L2, DESIGN 5: `cancel_grace` is over, the run ends as cancelled, its step is cancelled."""
+    """CONFORMANCE L2: `cancel_grace` is over, the run ends as cancelled, its step is cancelled."""
 
     async def main() -> None:
         async with lives.engine(cancel_grace=0.05) as engine:
@@ -261,7 +261,7 @@ def test_grace_ends_a_cleanup_that_does_not_finish(lives: Lives) -> None:
             await handle.cancel("stop")
             kinds = await ended(handle, "stop")
             assert kinds[-1] == "cancelled"
-            (last,) = (await engine.history("run"))[-1:]
+            (last,) = (await engine.admin.history("run"))[-1:]
             assert last.data["terminated"] is True
             await until(lambda: "cleanup 2 cancelled" in did)
 
@@ -322,7 +322,7 @@ def test_run_that_swallows_cancellation_and_returns_is_completed(lives: Lives) -
 
 
 def test_run_that_swallows_cancellation_and_goes_on_can_be_terminated(lives: Lives) -> None:
-    """CONFORMANCE L2, FAULTS D22."""
+    """Cancelling is a request; terminating is not. CONFORMANCE L2, FAULTS D22."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -331,7 +331,7 @@ def test_run_that_swallows_cancellation_and_goes_on_can_be_terminated(lives: Liv
             assert await handle.cancel("please")
             await until(lambda: "swallowed" in did)
             assert not await handle.cancel("again")
-            assert await engine.terminate("run", "enough")
+            assert await engine.admin.terminate("run", "enough")
             await ended(handle)
 
     run_async(main())
@@ -345,7 +345,7 @@ async def looks_at_the_request() -> str:
 
 
 def test_code_may_look_at_the_request_instead(lives: Lives) -> None:
-    """DESIGN 5: `info().cancel_requested`, also after a replay."""
+    """As `info().cancel_requested`, also after a replay."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -366,7 +366,7 @@ def test_twice_and_when_finished_is_false(lives: Lives) -> None:
             assert await handle.result() == "done"
             before = await handle.status()
             assert not await handle.cancel("too late")
-            assert not await engine.terminate("done", "too late")
+            assert not await engine.admin.terminate("done", "too late")
             assert await handle.status() == before
             assert await handle.result() == "done"
             waiting = await engine.start(cancel_waiting("event"), id="waiting")
@@ -377,7 +377,7 @@ def test_twice_and_when_finished_is_false(lives: Lives) -> None:
             with pytest.raises(RunNotFound):
                 await engine.cancel("nobody")
             with pytest.raises(RunNotFound):
-                await engine.terminate("nobody")
+                await engine.admin.terminate("nobody")
 
     run_async(main())
 
@@ -388,7 +388,7 @@ async def finishes_at_once() -> str:
 
 
 def test_terminate_is_immediate_and_skips_the_cleanup(lives: Lives) -> None:
-    """DESIGN 5: everybody hears RunCancelled: the waiter here, a client elsewhere, whoever asks later."""
+    """Everybody hears RunCancelled: the waiter here, a client elsewhere, a caller that asks later."""
 
     async def main() -> None:
         async with lives.engine() as engine, lives.engine(worker=False) as client:
@@ -396,12 +396,12 @@ def test_terminate_is_immediate_and_skips_the_cleanup(lives: Lives) -> None:
             here = asyncio.ensure_future(handle.result())
             there = asyncio.ensure_future(client.result("run"))
             await until(lambda: "work began" in did)
-            assert await engine.terminate("run", "now")
+            assert await engine.admin.terminate("run", "now")
             for waiter in (here, there):
                 with pytest.raises(RunCancelled, match="now"):
                     await waiter
-            assert not await engine.terminate("run", "again")
-            kinds = [entry.kind for entry in await engine.history("run")]
+            assert not await engine.admin.terminate("run", "again")
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
             assert kinds == ["started", "cancelled"]
             await until(lambda: "work cancelled" in did)
         async with lives.engine() as engine:
@@ -419,13 +419,13 @@ def test_late_completion_never_overwrites_a_cancel(lives: Lives) -> None:
         async with lives.engine(sweep_interval=60) as engine, lives.engine(worker=False) as client:
             await engine.start(cancel_in_step("slow"), id="run")
             await until(lambda: "slow began" in did)
-            assert await client.terminate("run", "first")
+            assert await client.admin.terminate("run", "first")
             gate("slow").set()
             with pytest.raises(RunCancelled, match="first"):
                 await engine.result("run", timeout=10)
-            before = await client.history("run")
+            before = await client.admin.history("run")
             await until(lambda: did[-1] in {"slow ended", "slow cancelled"})
-            assert await client.history("run") == before
+            assert await client.admin.history("run") == before
             assert (await client.status("run")).status is Status.CANCELLED
 
     run_async(main())
@@ -438,7 +438,7 @@ async def ends_on_an_event() -> str:
 
 @pytest.mark.parametrize("order", ["cancel first", "complete first", "together", "terminate together"])
 def test_cancel_and_complete_race_to_exactly_one_end(lives: Lives, order: str) -> None:
-    """DESIGN law 7, FAULTS C16: one terminal status, and every reader agrees on it."""
+    """Law 7, FAULTS C16: one terminal status, and every reader agrees on it."""
 
     async def outcome(engine: Engine, run_id: str) -> str:
         try:
@@ -452,7 +452,7 @@ def test_cancel_and_complete_race_to_exactly_one_end(lives: Lives, order: str) -
                 case "cancel":
                     await engine.cancel(run_id, "why")
                 case "terminate":
-                    await engine.terminate(run_id, "why")
+                    await engine.admin.terminate(run_id, "why")
                 case _:
                     await engine.send(run_id, GoOnCancel("done"))
         except RunFinished:
@@ -476,7 +476,7 @@ def test_cancel_and_complete_race_to_exactly_one_end(lives: Lives, order: str) -
                     await asyncio.gather(*(act(where[i % 2], run_id, kind) for i, kind in enumerate(together)))
                 answers = {await outcome(engine, run_id), await outcome(client, run_id)}
                 assert len(answers) == 1, "all readers agree"
-                history = await client.history(run_id)
+                history = await client.admin.history(run_id)
                 ends = [e.kind for e in history if e.kind in {"completed", "cancelled", "failed"}]
                 assert len(ends) == 1
                 assert history[-1].kind == ends[0]

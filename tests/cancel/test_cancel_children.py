@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from perdure import ChildCancelled, RunCancelled, RunFailed, start_child, step, workflow
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 
 did: list[str] = []
@@ -95,7 +95,7 @@ def test_terminating_the_parent_cancels_its_children(lives: Lives) -> None:
         async with lives.engine() as engine:
             await engine.start(parent_to_cancel("await"), id="run")
             await until(lambda: "grandchild began" in did)
-            assert await engine.terminate("run", "now")
+            assert await engine.admin.terminate("run", "now")
             for run_id in ("run/child_to_cancel", "run/child_to_cancel/grandchild_to_cancel"):
                 with pytest.raises(RunCancelled):
                     await engine.result(run_id, timeout=10)
@@ -105,7 +105,7 @@ def test_terminating_the_parent_cancels_its_children(lives: Lives) -> None:
 
 
 def test_detached_child_goes_on(lives: Lives) -> None:
-    """CONFORMANCE L1, DESIGN 5: `detach=True` is independent."""
+    """CONFORMANCE L1: `detach=True` is independent."""
 
     async def main() -> None:
         async with lives.engine(shutdown_grace=0) as engine:
@@ -128,7 +128,7 @@ def test_cancelled_child_is_an_error_in_its_parent(lives: Lives, verb: str) -> N
         async with lives.engine() as engine:
             handle = await engine.start(parent_to_cancel("catches"), id="run")
             await until(lambda: "grandchild began" in did)
-            assert await getattr(engine, verb)("run/child_to_cancel", "only the child")
+            assert await getattr(engine.admin, verb)("run/child_to_cancel", "only the child")
             result = await handle.result(timeout=10)
             assert not (await handle.status()).cancel_requested
             return result

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from perdure import Engine, RunCancelled, RunConflict, continue_as, event, receive, step, workflow
+from perdure import Engine, RunCancelled, continue_as, event, receive, step, workflow
+from perdure.errors import RunConflict
 from support.lives import Lives, run_async, until
 
 calls: list[int] = []
@@ -105,7 +106,7 @@ def test_other_input_or_workflow_is_a_conflict_and_changes_nothing(lives: Lives)
 
 
 def test_on_conflict_raise_makes_every_existing_id_one(lives: Lives) -> None:
-    """CONFORMANCE L3."""
+    """Also where the input is the same. CONFORMANCE L3."""
 
     async def main() -> None:
         async with lives.engine() as engine:

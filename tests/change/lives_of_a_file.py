@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from typing import Any
 
 import pytest
 
 from change.versions_of_a_file import SourceFile
 from events.kinds import Note
-from perdure import Engine, RunParked, Status
+from perdure import Engine, receive, workflow
+from perdure.errors import RunParked
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, until
 
@@ -21,20 +24,39 @@ def workflow_name() -> str:
     return f"order_{next(_numbers)}"
 
 
-async def is_idle(engine: Engine, run_id: str) -> bool:
-    """Whether the run has come to its long wait: for a note, for an hour, or for the end of a backoff."""
+def text_of(text: str, name: str) -> str:
+    """A module from a text of the table, with the name of the workflow in it."""
+    text = textwrap.dedent(text).strip("\n")
+    if "@workflow" not in text:
+        text = "@workflow\nasync def NAME() -> str:\n" + textwrap.indent(text, "    ")
+    return text.replace("NAME", name) + "\n"
+
+
+@workflow
+async def waits_for_a_note() -> None:
+    """Somebody to send to."""
+    await receive(Note)
+
+
+async def is_idle(engine: Engine, run_id: str, waits_for: str = "") -> bool:
+    """Whether the run has come to its long wait: for the event named, or else for a note, an hour, a backoff."""
     view = await engine.status(run_id)
-    waits = view.waiting
-    return view.status is Status.WAITING and any("tests.note" in w.detail or w.until is not None for w in waits)
+    if view.status is not Status.WAITING:
+        return False
+    if waits_for:
+        return any(waits_for in wait.detail for wait in view.waiting)
+    return any("tests.note" in wait.detail or wait.until is not None for wait in view.waiting)
 
 
-async def live_first(lives: Lives, source: SourceFile, old: str, name: str) -> None:
+async def live_first(lives: Lives, source: SourceFile, old: str, name: str, waits_for: str = "") -> None:
     """Run version A until it waits, then crash."""
     module = source.load(old)
     engine = lives.engine()
     await engine.open()
+    if "friend" in old:
+        await engine.start(waits_for_a_note(), id="friend")
     await engine.start(module[name](), id="run")
-    await until(lambda: is_idle(engine, "run"))
+    await until(lambda: is_idle(engine, "run", waits_for))
     await lives.crash(engine)
 
 
@@ -58,6 +80,6 @@ async def finishes(lives: Lives, source: SourceFile, text: str, *, resume: bool,
     source.load(text, above=above)
     async with lives.engine() as engine:
         if resume:
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
         await engine.send("run", Note("wake"), key="wake")
         return await engine.result("run", timeout=10)

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from events.kinds import Note
-from perdure import Engine, Workflow, receive, step, workflow
+from perdure import Engine, receive, step, workflow
+from perdure.types import Workflow
 
 
 @step

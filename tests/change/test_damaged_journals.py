@@ -9,7 +9,9 @@ import apsw
 import pytest
 
 from events.kinds import Note
-from perdure import RunParked, Status, receive, step, workflow
+from perdure import receive, step, workflow
+from perdure.errors import RunParked
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 
@@ -131,7 +133,7 @@ def test_a_repaired_journal_is_resumed(tmp_path: Path) -> None:
             with pytest.raises(RunParked):
                 await engine.get("damaged").result(timeout=10)
             connection.execute("UPDATE journal SET data = ? WHERE run_key = 1 AND seq = 2", (good,))
-            assert await engine.resume("damaged")
+            assert await engine.admin.resume("damaged")
             assert await engine.result("damaged", timeout=10) == "aaabbb"
         connection.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ import pytest
 
 import perdure
 from fixtures.journals import record
-from perdure import Engine, RunFinished, Status
+from perdure import Engine, RunFinished
 from perdure.admin import transfer
 from perdure.admin.replay import FINE, in_callback, replay_loaded, replay_records
 from perdure.authoring.registry import Registry, registry
+from perdure.kernel.frontier import decode_frontier, unchecked_frontier
 from perdure.kernel.journal import BODIES, from_row
-from perdure.kernel.operation import decode_frontier, unchecked_frontier
 from perdure.kernel.run import Run
-from perdure.store.base import Loaded, Store
 from perdure.store.memory import MemoryStore
+from perdure.store.model import Loaded
+from perdure.store.protocol import Store
+from perdure.types import Status
 from support.lives import Lives, run_async
 
 JOURNALS = Path(record.__file__).parent
@@ -31,19 +34,17 @@ _registries: dict[Path, tuple[Registry, Any]] = {}
 
 
 @pytest.fixture
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def code(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The workflows of the file's own release, alone in the registry."""
     file: Path = request.getfixturevalue("file")
     own = _registries.get(file.parent)
     if own is None:
         fresh = Registry()
-        monkeypatch.setattr(registry, "_workflows", fresh._workflows)
-        monkeypatch.setattr(registry, "_events", fresh._events)
-        own = _registries[file.parent] = (fresh, record.load(file.parent / "workflows.py"))
-    monkeypatch.setattr(registry, "_workflows", own[0]._workflows)
-    monkeypatch.setattr(registry, "_events", own[0]._events)
-    own[1].BROKEN.clear()
-    return own[1]
+        with registry.replaced(fresh):
+            own = _registries[file.parent] = (fresh, record.load(file.parent / "workflows.py"))
+    with registry.replaced(own[0]):
+        own[1].BROKEN.clear()
+        yield own[1]
 
 
 def name_of(file: Path) -> str:
@@ -65,7 +66,7 @@ async def imported(store: Store, file: Path) -> Loaded:
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_it_still_replays_to_where_it_was(file: Path, code: Any) -> None:
-    """V5: no divergence, the same frontier; a finished run comes to the same end, byte for byte."""
+    """CONFORMANCE V5: no divergence, the same frontier; a finished run comes to the same end, byte for byte."""
 
     async def main() -> None:
         loaded = await imported(MemoryStore(), file)
@@ -95,7 +96,7 @@ def test_it_still_replays_to_where_it_was(file: Path, code: Any) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_every_prefix_of_it_replays(file: Path, code: Any) -> None:
-    """V5, R7: and the journals of its earlier generations."""
+    """CONFORMANCE V5, R7: and the journals of its earlier generations."""
 
     async def main() -> None:
         store = MemoryStore()
@@ -112,7 +113,7 @@ def test_every_prefix_of_it_replays(file: Path, code: Any) -> None:
 
 @pytest.mark.parametrize("file", [file for file in FILES if is_open(file)], ids=name_of)
 def test_an_open_one_goes_on_to_its_end(file: Path, code: Any, lives: Lives) -> None:
-    """V5: on every store, with whatever it waits for given to it."""
+    """CONFORMANCE V5: on every store, with whatever it waits for given to it."""
 
     async def finish(engine: Engine, run_id: str) -> Any:
         for event in (code.Word("late"), code.Go(1), code.Go(2)):
@@ -120,17 +121,17 @@ def test_an_open_one_goes_on_to_its_end(file: Path, code: Any, lives: Lives) -> 
                 await engine.send(run_id, event)
         if (await engine.status(run_id)).status.terminal:
             return await engine.result(run_id)
-        if (await engine.why(run_id)).kind == "step-backoff":
-            await engine.retry(run_id)
+        if (await engine.admin.why(run_id)).kind == "step-backoff":
+            await engine.admin.retry(run_id)
         return await engine.result(run_id, timeout=20)
 
     async def main() -> None:
         async with lives.engine() as engine:
-            handle = await engine.import_run(file.read_bytes())
-            await engine.unpause(handle.id)
+            handle = engine.get(await engine.admin.import_run(file.read_bytes()))
+            await engine.admin.unpause(handle.id)
 
             async def loaded() -> bool:
-                return (await engine.why(handle.id)).kind not in ("due", "nothing")
+                return (await engine.admin.why(handle.id)).kind not in ("due", "nothing")
 
             async with asyncio.timeout(20):
                 while not await loaded():
@@ -141,7 +142,8 @@ def test_an_open_one_goes_on_to_its_end(file: Path, code: Any, lives: Lives) -> 
 
 
 def test_this_release_has_its_journals_and_they_hold_every_kind_of_record() -> None:
-    """V5: a new kind of record needs a journal that has it: extend fixtures/journals/workflows.py, `make fixtures`."""
+    """CONFORMANCE V5: a new kind of record needs a journal that has it: extend fixtures/journals/workflows.py, `make
+    fixtures`."""
     release = JOURNALS / ".".join(perdure.__version__.split(".")[:2])
     assert release in RELEASES
     found = {
@@ -150,14 +152,12 @@ def test_this_release_has_its_journals_and_they_hold_every_kind_of_record() -> N
         for generation in json.loads(file.read_bytes())["body"]["journals"]
         for one in generation["records"]
     }
-    assert found == {body.kind for body in BODIES}
+    assert found == set(BODIES)
 
 
-def test_the_code_that_is_recorded_next_writes_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_that_is_recorded_next_writes_journals(tmp_path: Path) -> None:
     """The script behind `make fixtures` works, before a release needs it."""
-    fresh = Registry()
-    monkeypatch.setattr(registry, "_workflows", fresh._workflows)
-    monkeypatch.setattr(registry, "_events", fresh._events)
     (tmp_path / "workflows.py").write_text((JOURNALS / "workflows.py").read_text())
-    made = run_async(record.record(tmp_path))
+    with registry.replaced(Registry()):
+        made = run_async(record.record(tmp_path))
     assert len(made) == len(list(tmp_path.glob("*.json"))) >= 15

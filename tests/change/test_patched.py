@@ -1,8 +1,8 @@
-"""`patched`: runs that were already past the change take the old way, all others the new one, over any crash."""
+"""`patched`, beyond one deploy of one run (`table.py`): what was chosen is kept over crashes and later deploys."""
 
 from __future__ import annotations
 
-from change.lives_of_a_file import finishes, is_idle, live_first, parks, workflow_name
+from change.lives_of_a_file import finishes, is_idle, live_first, workflow_name
 from change.versions_of_a_file import SourceFile
 from events.kinds import Note
 from perdure import Engine
@@ -10,58 +10,10 @@ from support.effects import Effects
 from support.lives import Lives, run_async, until
 
 
-def old_and_new(name: str) -> tuple[str, str]:
-    old = f"""
-        @workflow
-        async def {name}() -> str:
-            await charge()
-            await receive(Note)
-            return await ship()
-        """
-    new = f"""
-        @workflow
-        async def {name}() -> str:
-            if patched("reserve-first"):
-                await reserve()
-            await charge()
-            await receive(Note)
-            return await ship()
-        """
-    return old, new
-
-
-def test_a_run_that_was_past_the_change_takes_the_old_way(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3: the open run is not disturbed by the guarded step."""
-    name = workflow_name()
-    old, new = old_and_new(name)
-
-    async def main() -> None:
-        await live_first(lives, source, old, name)
-        assert await finishes(lives, source, new, resume=False) == "shipped"
-
-    run_async(main())
-    assert effects.counts() == {"charge": 1, "ship": 1}
-
-
-def test_a_parked_run_goes_on_once_the_change_is_guarded(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """The way out that the report names: guard the change, then resume."""
-    name = workflow_name()
-    old, new = old_and_new(name)
-    careless = new.replace('if patched("reserve-first"):', "if True:")
-
-    async def main() -> None:
-        await live_first(lives, source, old, name)
-        assert "Diverged" in await parks(lives, source, careless, effects)
-        assert await finishes(lives, source, new, resume=True) == "shipped"
-
-    run_async(main())
-    assert effects.counts() == {"charge": 1, "ship": 1}
-
-
 def test_a_new_run_takes_the_new_way_over_a_crash_at_every_record(
     lives: Lives, source: SourceFile, effects: Effects
 ) -> None:
-    """CONFORMANCE V3: the choice is recorded; every replay makes the same one."""
+    """The choice is recorded; every replay makes the same one. CONFORMANCE V3."""
     name = workflow_name()
     text = f"""
         @workflow
@@ -84,7 +36,7 @@ def test_a_new_run_takes_the_new_way_over_a_crash_at_every_record(
 
 
 def test_a_change_behind_the_current_wait_takes_the_new_way(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3: the old run has not been there yet, so it may go the new way; and keeps to it."""
+    """The old run has not been there yet, so it may go the new way; and keeps to it. CONFORMANCE V3."""
     name = workflow_name()
     old = f"""
         @workflow
@@ -127,7 +79,7 @@ def test_a_change_behind_the_current_wait_takes_the_new_way(lives: Lives, source
 
 
 def test_each_iteration_of_a_loop_decides_for_itself(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3: iterations before the deploy the old way, those after it the new way."""
+    """Iterations before the deploy the old way, those after it the new way. CONFORMANCE V3."""
     name = workflow_name()
     old = f"""
         @workflow
@@ -167,42 +119,8 @@ def test_each_iteration_of_a_loop_decides_for_itself(lives: Lives, source: Sourc
     assert effects.counts() == {"charge": 4, "reserve": 3, "ship": 1}
 
 
-def test_a_patch_can_be_retired(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3: when no run from before it is open, the `if` is dropped; a recorded answer nobody asks for is
-    ignored, over a crash too."""
-    name = workflow_name()
-    _, new = old_and_new(name)
-    retired = new.replace('if patched("reserve-first"):', "if True:")
-
-    async def main() -> None:
-        await live_first(lives, source, new, name)
-        source.load(retired)
-        engine = lives.engine()
-        await engine.open()
-        await until(lambda: is_idle(engine, "run"))
-        await lives.crash(engine)
-        assert await finishes(lives, source, retired, resume=False) == "shipped"
-
-    run_async(main())
-    assert effects.counts() == {"reserve": 1, "charge": 1, "ship": 1}
-
-
-def test_a_patch_retired_too_early_is_noticed(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3: a run from before the patch is still open: parked, and the guard brings it back."""
-    name = workflow_name()
-    old, new = old_and_new(name)
-    retired = new.replace('if patched("reserve-first"):', "if True:")
-
-    async def main() -> None:
-        await live_first(lives, source, old, name)
-        assert "step 'reserve'" in await parks(lives, source, retired, effects)
-        assert await finishes(lives, source, new, resume=True) == "shipped"
-
-    run_async(main())
-
-
 def test_two_patches_in_a_loop_deployed_one_after_the_other(lives: Lives, source: SourceFile, effects: Effects) -> None:
-    """CONFORMANCE V3: each iteration keeps the way it took, whatever is deployed after it."""
+    """Each iteration keeps the way it took, whatever is deployed after it. CONFORMANCE V3."""
     name = workflow_name()
     texts = [
         f"""

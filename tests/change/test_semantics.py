@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from perdure import RunParked, Status, workflow
+from perdure import workflow
+from perdure.errors import RunParked
 from perdure.kernel import journal
 from perdure.kernel.journal import Record, Started, from_row, to_row
+from perdure.types import Status
 from stores.store_kit import new_run
 from support.lives import Lives, run_async
 
@@ -30,7 +32,7 @@ def test_a_run_that_follows_newer_rules_is_parked_with_the_advice_to_upgrade(liv
             await store.create(msgspec.structs.replace(new, started=to_row(Record(1, 1, "", started))), None)
         await store.close()
         async with lives.engine(worker=False) as client:
-            verdicts = {run.id: run async for run in client.check()}
+            verdicts = {run.id: run async for run in client.admin.check()}
             assert verdicts["ours"].is_fine
             assert verdicts["newer"].verdict == "undecodable"
             assert "upgrade this worker" in verdicts["newer"].text

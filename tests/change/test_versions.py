@@ -9,8 +9,10 @@ import pytest
 
 from change.side_by_side import define
 from events.kinds import Note
-from perdure import Engine, Status, UnknownWorkflow, continue_as, info, receive, step, version, workflow
-from perdure.authoring.registry import registry
+from perdure import Engine, continue_as, info, receive, step, version, workflow
+from perdure.authoring.registry import Registry, registry
+from perdure.errors import UnknownWorkflow
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 from support.processes import Process
 
@@ -90,10 +92,8 @@ def test_a_run_is_upgraded_at_continue_as_and_not_before(lives: Lives) -> None:
             await later.send("run", Note("two"))
             assert await later.result("run", timeout=10) == ["1 heard one", "2 heard two"]
 
-    try:
+    with registry.replaced(Registry(upgrading_1)):
         run_async(main())
-    finally:
-        registry._workflows["upgrading"]._entries.pop("2", None)
 
 
 def test_the_latest_version_is_found_by_name() -> None:
@@ -119,9 +119,8 @@ def test_a_run_that_nobody_knows_waits_visibly(lives: Lives, monkeypatch: pytest
         definition = define("known later")
         async with lives.engine(worker=False) as client:
             run = await client.start(definition(), id="run")
-            table = registry._workflows["rolling"]
-            hidden = table._entries.pop("known later")
-            async with lives.engine() as engine:
+            known = Registry()
+            async with lives.engine(registry=known) as engine:
 
                 async def says_why() -> bool:
                     return "no worker knows" in ((await client.status("run")).reason or "")
@@ -131,7 +130,7 @@ def test_a_run_that_nobody_knows_waits_visibly(lives: Lives, monkeypatch: pytest
                 assert view.reason == "no worker knows workflow 'rolling' version 'known later'"
                 assert view.status is Status.PENDING
                 assert view.records == 1
-                table._entries["known later"] = hidden
+                known.add_workflow(definition, definition.place)
                 await engine.send("run", Note("go"))
                 assert (await run.result(timeout=10))[0] == "known later"
                 assert (await client.status("run")).reason is None
@@ -148,9 +147,7 @@ def test_an_unknown_workflow_does_not_hold_up_others(lives: Lives, monkeypatch: 
             for number in range(300):
                 await client.start(definition(), id=f"unknown-{number}")
             run = await client.start(pinned_1(), id="known")
-            table = registry._workflows["rolling"]
-            table._entries.pop("never known")
-            async with lives.engine(residents_max=50) as engine:
+            async with lives.engine(residents_max=50, registry=Registry(pinned_1)) as engine:
                 await engine.send("known", Note("go"))
                 assert await run.result(timeout=10) == "one 1"
                 assert (await engine.status("unknown-0")).status is Status.PENDING

@@ -8,19 +8,8 @@ from pathlib import Path
 import pytest
 
 from events.kinds import Note, Stop
-from perdure import (
-    Engine,
-    RunCancelled,
-    Status,
-    continue_as,
-    info,
-    receive,
-    sleep,
-    start_child,
-    state,
-    step,
-    workflow,
-)
+from perdure import Engine, RunCancelled, continue_as, info, receive, sleep, start_child, state, step, workflow
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -83,7 +72,7 @@ def test_a_run_goes_on_with_new_arguments(lives: Lives) -> None:
 
 
 def test_keyword_arguments_and_defaults_go_over(lives: Lives) -> None:
-    """CONFORMANCE C6."""
+    """The next generation is called as written, with names and defaults. CONFORMANCE C6."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -255,7 +244,7 @@ def test_a_step_of_the_old_generation_is_cancelled_and_its_result_ignored(lives:
             Gate.open.set()
             await run.send(Stop())
             assert await run.result() == "second 2 Stop()"
-            assert "held_step" not in [entry.location for entry in await engine.history("run")]
+            assert "held_step" not in [entry.location for entry in await engine.admin.history("run")]
 
     run_async(main())
 
@@ -320,7 +309,7 @@ def test_a_timer_of_the_old_generation_does_not_fire_in_the_new_one(lives: Lives
         async with lives.engine() as engine:
             run = await engine.start(sleeps_then_continues(1), id="run")
             assert await run.result() == "its own timer"
-            assert [entry.kind for entry in await engine.history("run")].count("timer_fired") == 1
+            assert [entry.kind for entry in await engine.admin.history("run")].count("timer_fired") == 1
 
     run_async(main())
 
@@ -358,7 +347,7 @@ def test_an_older_generation_can_be_read(lives: Lives) -> None:
         async with lives.engine() as engine:
             await (await engine.start(count_to(3), id="run")).result()
             for generation in (1, 2, 3):
-                kinds = [entry.kind for entry in await engine.history("run", generation=generation)]
+                kinds = [entry.kind for entry in await engine.admin.history("run", generation=generation)]
                 assert kinds == ["started", "step_done", "completed" if generation == 3 else "continued"]
 
     run_async(main())

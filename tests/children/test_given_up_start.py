@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from events.kinds import Note
-from perdure import Engine, Status, receive, sleep, start_child, step, workflow
+from perdure import Engine, receive, sleep, start_child, step, workflow
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 
@@ -63,7 +64,7 @@ def test_a_start_that_was_given_up_cancels_its_child_unless_it_is_detached(lives
 
 
 def test_a_refused_start_that_was_given_up_is_nothing(lives: Lives) -> None:
-    """CONFORMANCE C7."""
+    """Nobody hears of a refusal that nobody waits for any more. CONFORMANCE C7."""
 
     async def main() -> None:
         async with lives.engine() as engine:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from events.kinds import Note
-from perdure import Engine, RunCancelled, RunConflict, Status, info, receive, start_child, step, workflow
+from perdure import Engine, RunCancelled, info, receive, start_child, step, workflow
+from perdure.errors import RunConflict
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 
@@ -38,9 +40,9 @@ async def with_a_taken_id(child_id: str) -> str:
 
 @workflow
 async def same_id_twice() -> str:
-    await start_child(patient(1), id="twin")
+    await start_child(patient(1), id="same")
     try:
-        await start_child(patient(1), id="twin")
+        await start_child(patient(1), id="same")
     except RunConflict:
         await touch()
         return "conflict"
@@ -146,7 +148,7 @@ def test_a_detached_child_survives_the_cancel_of_its_parent(lives: Lives) -> Non
                     return any(w.kind == "receive" for w in (await engine.status("run")).waiting)
 
                 await until(waits)
-                await getattr(engine, end)("run")
+                await getattr(engine.admin, end)("run")
                 with pytest.raises(RunCancelled):
                     await run.result()
                 await engine.send("free", Note("alone"))

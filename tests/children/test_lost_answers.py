@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from events.kinds import Note
-from perdure import Engine, Status, join, receive, sleep, workflow
-from perdure.store.base import Spawn
-from perdure.testing.wrappers import FaultyStore
+from perdure import Engine, join, receive, sleep, workflow
+from perdure.types import Status
+from support.faulty_stores import Call, DisturbedStore, lose_answer, spawns
 from support.lives import Lives, run_async, until
 
 
@@ -41,8 +41,9 @@ def test_children_of_a_first_turn_whose_answer_got_lost_are_run(lives: Lives) ->
     async def main() -> None:
         for call in ("create_all", "create"):
             other = lives.fresh()
-            store = FaultyStore(other.store(), 1, after=True, only=call)
-            async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+            store = DisturbedStore(other.store())
+            store.after(call, lose_answer, times=1)
+            async with Engine(store, sweep_interval=0.02) as engine:
                 try:
                     await engine.start(parent(), id="run")
                 except Exception:
@@ -52,33 +53,19 @@ def test_children_of_a_first_turn_whose_answer_got_lost_are_run(lives: Lives) ->
     run_async(main())
 
 
-class _Terminated:
-    """Terminates the parent while its answer is under way: the turn is durable, the parent has left memory."""
-
-    def __init__(self, store: object) -> None:
-        self._store = store
-        self.engine: Engine | None = None
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
-    async def commit(self, turns: list) -> object:  # type: ignore[type-arg]
-        results = await self._store.commit(turns)  # type: ignore[attr-defined]
-        spawns = [e for turn in turns for e in turn.entries if isinstance(e.effect, Spawn)]
-        if spawns and self.engine is not None:
-            engine, self.engine = self.engine, None
-            await engine.terminate("run")
-            await asyncio.sleep(0)
-        return results
-
-
 def test_children_of_a_parent_that_was_terminated_meanwhile_are_cancelled(lives: Lives) -> None:
     """CONFORMANCE C7; FAULTS C16: they hear of it, in whatever order the answers come."""
 
     async def main() -> None:
-        store = _Terminated(lives.store())
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
-            store.engine = engine
+        store = DisturbedStore(lives.store())
+        async with Engine(store, sweep_interval=0.02) as engine:
+
+            async def terminate(_: Call) -> None:
+                """While the answer is under way: the turn is durable, the parent has left memory."""
+                await engine.admin.terminate("run")
+                await asyncio.sleep(0)
+
+            store.after("commit", terminate, spawns, times=1)
             await engine.start(parent_of_waiting(), id="run")
 
             async def over() -> bool:

@@ -13,7 +13,6 @@ from perdure import (
     Engine,
     RunCancelled,
     RunFailed,
-    Status,
     info,
     receive,
     sleep,
@@ -21,6 +20,7 @@ from perdure import (
     step,
     workflow,
 )
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -155,7 +155,7 @@ def test_a_terminated_child_is_heard_as_child_cancelled(lives: Lives) -> None:
         async with lives.engine() as engine:
             run = await engine.start(survive_a_cancelled_child(), id="run")
             await until(lambda: exists(engine, "run/endless"))
-            await engine.terminate("run/endless", "stuck")
+            await engine.admin.terminate("run/endless", "stuck")
             assert "stuck" in await run.result()
 
     run_async(main())
@@ -215,7 +215,7 @@ def test_terminating_the_parent_cancels_the_child(lives: Lives) -> None:
         async with lives.engine() as engine:
             run = await engine.start(wait_for_a_child(), id="run")
             await until(lambda: exists(engine, "run/endless"))
-            assert await engine.terminate("run")
+            assert await engine.admin.terminate("run")
             with pytest.raises(RunCancelled):
                 await run.result()
             await until(lambda: ended(engine, "run/endless"))

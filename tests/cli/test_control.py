@@ -31,7 +31,7 @@ def test_a_cancelled_run_ends_with_the_first_reason(store: Path) -> None:
 
 
 def test_terminate_ends_a_run_that_no_worker_has(store: Path) -> None:
-    """L2"""
+    """The command needs a store and no worker. CONFORMANCE L2."""
     start(store)
     told = invoke_json("terminate", "one", "--reason", "enough", store=store)
     assert told == {"id": "one", "changed": True, "status": "cancelled"}
@@ -44,7 +44,7 @@ def test_resume_lets_a_parked_run_go_on(store: Path) -> None:
     start(store)
 
     async def park(engine: Engine) -> None:
-        store_object = engine._store
+        store_object = engine.store
         (row,) = await store_object.claim("nobody", 2**53, 1)
         assert await store_object.park(row.key, row.epoch, "Diverged: because\n  of this [P-101]", 2**53)
 

@@ -100,7 +100,7 @@ def test_honest_evidence_passes() -> None:
 
 
 def test_a_recorded_step_that_ran_again_is_caught() -> None:
-    """R1: the claim that matters most must be able to fail."""
+    """CONFORMANCE R1: the claim that matters most must be able to fail."""
     assert "no step recorded before the kill ran again" in failed(evidence([*GOOD, ran("charge", 2)]))
 
 

@@ -49,7 +49,7 @@ def test_ids_keep_their_bytes_and_are_shown_escaped(store: Path, run_id: str) ->
 
 
 def test_a_newline_in_a_message_cannot_fake_a_log_line() -> None:
-    """FAULTS S13"""
+    """What comes from runs is escaped before it is printed. FAULTS S13."""
     record = logging.LogRecord("perdure.run", logging.INFO, "", 0, "run %s done\n2030 ERROR fake", ("\x1b[2J",), None)
     shown = _Lines().format(record)
     assert "\n" not in shown

@@ -30,7 +30,7 @@ def make_letter(store: Path) -> None:
     async def act(engine: Engine) -> None:
         await engine.start(cli_order("o-2"), id="ended")
         await engine.send("ended", CliApproved("bob\x1b[31m"))
-        await engine.terminate("ended")
+        await engine.admin.terminate("ended")
 
     with_engine(store, act, worker=False)
 
@@ -93,7 +93,7 @@ def test_dead_letters_are_listed_replayed_and_removed(store: Path) -> None:
     sent = invoke("dead-letters", "replay", str(letter["id"]), "--to", "order-1", store=store)
     assert (sent.exit_code, sent.stdout) == (0, f"{letter['id']}: sent to order-1\n")
     gone = invoke("dead-letters", "replay", str(letter["id"]), store=store)
-    assert (gone.exit_code, "LetterNotFound" in gone.stderr) == (1, True)
+    assert (gone.exit_code, "DeadLetterNotFound" in gone.stderr) == (1, True)
 
     async def finish(engine: Engine) -> Any:
         return await engine.result("order-1")

@@ -30,7 +30,7 @@ PRINTS = {
     "batch.py": ["sum of squares: 281295", "95 items in 10 generations"],
     "subscription.py": ["billing ann for month 1", "closing the account of ann", "was cancelled: moved abroad"],
     "log_store.py": ["stamping page 1", "stamping page 2", "['page 1 stamped', 'page 2 stamped']", "the log has"],
-    "mending.py": [
+    "fixing.py": [
         "charging order-1",
         "failed at ",
         "with ConnectionError: the carrier does not answer",
@@ -78,7 +78,7 @@ def test_an_example_runs_and_prints_what_it_promises(name: str, tmp_path: Path) 
 
 
 def test_the_order_goes_on_where_it_was_when_run_again(tmp_path: Path) -> None:
-    """R1: recorded steps do not run again in the next process."""
+    """CONFORMANCE R1: recorded steps do not run again in the next process."""
     assert "charging" in run("orders.py", tmp_path)
     again = run("orders.py", tmp_path)
     assert "charging" not in again
@@ -87,8 +87,8 @@ def test_the_order_goes_on_where_it_was_when_run_again(tmp_path: Path) -> None:
 
 
 def test_what_was_done_before_the_failure_is_not_done_again(tmp_path: Path) -> None:
-    """L4: the mended order is charged once; the old run is not reserved, the new one is."""
-    assert run("mending.py", tmp_path).count("charging") == 1
+    """CONFORMANCE L4: the fixed order is charged once; the old run is not reserved, the new one is."""
+    assert run("fixing.py", tmp_path).count("charging") == 1
     assert run("deploying.py", tmp_path).count("reserving o-2") == 1
     assert "reserving o-1" not in run("deploying.py", tmp_path)
 
@@ -173,7 +173,7 @@ KILLED = {
 
 @pytest.mark.parametrize("name", sorted(KILLED))
 def test_an_example_goes_on_after_a_kill_in_the_middle(name: str, tmp_path: Path) -> None:
-    """R1 with SIGKILL: recorded steps do not run again, what was waited for still is."""
+    """CONFORMANCE R1 with SIGKILL: recorded steps do not run again, what was waited for still is."""
     last, expected = KILLED[name]
     database = tmp_path / "example.db"
     with Process("cli.example_lives:begin", name, str(database)) as first:

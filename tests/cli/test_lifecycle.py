@@ -42,7 +42,7 @@ def finish(store: Path, run_id: str = "one", by: str = "ann") -> Any:
 
 
 def test_pause_and_unpause(store: Path) -> None:
-    """L4"""
+    """The commands do to a run what the engine's own calls do. CONFORMANCE L4."""
     start(store)
     assert invoke_json("pause", "one", "--by", "ann", store=store) == {"id": "one", "changed": True, "status": "paused"}
     assert invoke_json("pause", "one", store=store)["changed"] is False
@@ -59,7 +59,7 @@ def test_pause_and_unpause(store: Path) -> None:
 
 
 def test_resume_a_failed_run(store: Path) -> None:
-    """L4: it goes on, and here fails again, because nothing was mended."""
+    """CONFORMANCE L4: it goes on, and here fails again, because nothing was fixed."""
     fail(store)
     assert invoke_json("resume", "bad", "--app", APP, store=store)["changed"] is True
 
@@ -79,7 +79,7 @@ def test_resume_a_failed_run(store: Path) -> None:
 
 
 def test_retry(store: Path) -> None:
-    """L4: refused with a reason where nothing waits for an attempt."""
+    """CONFORMANCE L4: refused with a reason where nothing waits for an attempt."""
     start(store)
     refused = invoke_json("retry", "one", store=store)
     assert refused["code"] == "P-701"
@@ -99,7 +99,7 @@ def test_why(store: Path) -> None:
 
 
 def test_fork(store: Path) -> None:
-    """L4: with a result, with an input; and near names for a location that does not exist."""
+    """CONFORMANCE L4: with a result, with an input; and near names for a location that does not exist."""
     start(store)
     assert finish(store) == "receipt-o-1-500 approved by ann"
     assert (
@@ -148,7 +148,7 @@ def test_export_and_import(store: Path, tmp_path: Path) -> None:
 
 
 def test_delete_and_prune(store: Path) -> None:
-    """L4"""
+    """The commands remove one run, or all that ended long ago. CONFORMANCE L4."""
     start(store)
     refused = invoke("delete", "one", store=store)
     assert refused.exit_code == 1

@@ -26,7 +26,7 @@ def waiting_order(store: Path, run_id: str = "one") -> None:
 
 
 def test_everything_about_a_waiting_run_is_readable_without_its_code(store: Path) -> None:
-    """L6: status, custom status, state and what it waits for, with its place in the source."""
+    """CONFORMANCE L6: status, custom status, state and what it waits for, with its place in the source."""
     waiting_order(store)
     shown = invoke_json("show", "one", store=store)
     assert shown["status"] == "waiting"
@@ -51,7 +51,7 @@ def test_the_list_says_what_failed_runs_failed_with(store: Path) -> None:
 
 
 def test_the_end_of_a_run_is_readable_with_its_result_or_error(store: Path) -> None:
-    """L6"""
+    """Somebody who looks later sees how a run ended and with what. CONFORMANCE L6."""
     invoke("start", "cli_versioned", "--id", "good", "--work", "--app", APP, store=store)
     invoke("start", "cli_fail", "text=no card", "--id", "bad", "--work", "--app", APP, store=store)
     assert invoke_json("show", "good", store=store)["end"]["value"] == "two"
@@ -74,7 +74,7 @@ def test_the_journal_is_shown_record_by_record(store: Path) -> None:
 
 
 def test_runs_are_listed_filtered_and_paged(store: Path) -> None:
-    """CONFORMANCE L5, FAULTS F12."""
+    """A long list comes in pages, and each run on one of them. CONFORMANCE L5, FAULTS F12."""
     for number in range(3):
         invoke("start", "cli_order", "order_id=o", "--id", f"a_{number}", "--app", APP, store=store)
     invoke("start", "cli_versioned", "--id", "b", "--work", "--app", APP, store=store)
@@ -95,7 +95,7 @@ def test_runs_are_listed_filtered_and_paged(store: Path) -> None:
 
 @pytest.mark.parametrize("command", [["show"], ["history"], ["send", "X"], ["cancel"], ["terminate"], ["resume"]])
 def test_an_unknown_run_ends_with_3(store: Path, command: list[str]) -> None:
-    """FAULTS F9."""
+    """Scripts can tell it from other failures by the exit code. FAULTS F9."""
     invoke("start", "cli_versioned", "--app", APP, store=store)
     name, *rest = command
     result = invoke(name, "nobody", *rest, store=store)

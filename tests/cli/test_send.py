@@ -12,7 +12,6 @@ import pytest
 from cli.cli_kit import APP, Perdure, invoke, invoke_json, with_engine
 from perdure import Engine
 from perdure.cli.send import checked_event
-from perdure.cli.session import Session
 from support.lives import until
 
 #: "Well under a second": what CONFORMANCE asks for, with room for a loaded machine.
@@ -70,7 +69,8 @@ def test_data_may_come_from_standard_input(store: Path) -> None:
 
 
 def test_a_send_wakes_a_worker_in_another_process_well_under_a_second(store: Path) -> None:
-    """W6: measured from before the send, as `perdure send` does it, to the end of the run seen by a third party."""
+    """CONFORMANCE W6: measured from before the send, as `perdure send` does it, to the end of the run seen by a third
+    party."""
     start(store, "warm-up")
     start(store)
     with Perdure("worker", "--app", APP, "--store", str(store), "--json") as worker:
@@ -83,7 +83,7 @@ def test_a_send_wakes_a_worker_in_another_process_well_under_a_second(store: Pat
             for run_id in ("warm-up", "one"):
                 began = time.perf_counter()
                 data = checked_event("CliApproved", '{"by": "ann"}', known=False)
-                await Session(engine).send_raw(run_id, "CliApproved", data, None)
+                await engine.admin.send_json(run_id, "CliApproved", data)
                 assert await engine.result(run_id) == "receipt-o-1-500 approved by ann"
                 took.append(time.perf_counter() - began)
             return min(took)
@@ -94,7 +94,7 @@ def test_a_send_wakes_a_worker_in_another_process_well_under_a_second(store: Pat
 
 
 def test_the_send_command_itself_wakes_the_worker(store: Path) -> None:
-    """W6, end to end: the command in a process of its own, timed by the journal."""
+    """CONFORMANCE W6, end to end: the command in a process of its own, timed by the journal."""
     start(store)
     with Perdure("worker", "--app", APP, "--store", str(store), "--json") as worker:
         worker.until('"ready"')

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli.cli_kit import APP, invoke, invoke_json, with_engine
-from perdure import Engine, Invocation
+from perdure import Engine
 from perdure.authoring.registry import registry
+from perdure.types import Invocation
 
 
 def test_prints_the_id_of_a_run_that_a_worker_can_take(store: Path) -> None:
@@ -29,7 +30,8 @@ def test_values_are_read_by_the_annotations(store: Path) -> None:
 
 @pytest.mark.parametrize("how", [("order_id=o-1", "cents=7"), ("--input", '{"cents": 7,   "order_id": "o-1"}')])
 def test_the_command_line_and_python_mean_the_same_run(store: Path, how: tuple[str, ...]) -> None:
-    """L3: same id, workflow and input is the same run, whoever starts it and however it is written."""
+    """CONFORMANCE L3: same id, workflow and input is the same run, no matter which process starts it and how it is
+    written."""
     invoke("start", "cli_order", *how, "--id", "one", "--app", APP, store=store)
     spec = registry.latest("cli_order")
 
@@ -42,7 +44,7 @@ def test_the_command_line_and_python_mean_the_same_run(store: Path, how: tuple[s
 
 
 def test_another_input_under_the_same_id_is_a_conflict(store: Path) -> None:
-    """L3"""
+    """The command says so, and the run that is there goes on. CONFORMANCE L3."""
     invoke("start", "cli_order", "order_id=o-1", "--id", "one", "--app", APP, store=store)
     result = invoke("start", "cli_order", "order_id=o-2", "--id", "one", "--app", APP, store=store)
     assert result.exit_code == 1
@@ -51,7 +53,7 @@ def test_another_input_under_the_same_id_is_a_conflict(store: Path) -> None:
 
 
 def test_an_unknown_workflow_is_refused_with_close_names(store: Path) -> None:
-    """FAULTS F3"""
+    """A typing error in a name is answered with the names that look like it. FAULTS F3."""
     result = invoke("start", "cli_ordr", "--app", APP, store=store)
     assert result.exit_code == 1
     assert "cli_order" in result.stderr
@@ -75,7 +77,7 @@ def test_an_unknown_workflow_is_refused_with_close_names(store: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_written(store: Path, args: tuple[str, ...], says: str) -> None:
-    """FAULTS F6, F1"""
+    """No run exists afterwards. FAULTS F6, F1."""
     result = invoke("start", "cli_order", *args, "--app", APP, store=store)
     assert result.exit_code == 1
     assert says in result.stderr

@@ -28,7 +28,7 @@ def resting_run(store: Path, seconds: float, workflow: str = "cli_rest") -> Path
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_an_idle_worker_leaves_at_the_first_signal(store: Path, number: int, code: int) -> None:
-    """FAULTS O16"""
+    """There is nothing that it would have to wait for. FAULTS O16."""
     with start_worker(store) as worker:
         worker.signal(number)
         worker.until("draining")

@@ -22,7 +22,7 @@ from perdure import (
     workflow,
 )
 from support.effects import Effects
-from support.self_killing import SelfKillingStore
+from support.faulty_stores import killed_at_record
 
 
 @step
@@ -125,7 +125,8 @@ PROGRAMS: dict[str, Any] = {
 async def killed_after(database: str, effects: str, name: str, limit: str) -> None:
     invocation = PROGRAMS[name][0](effects)
     # One attempt at a time makes one record a commit, so that every record is a place to die at.
-    async with Engine(SelfKillingStore(database, int(limit)), sweep_interval=0.02, steps_max=1) as engine:
+    store = killed_at_record(database, int(limit))
+    async with Engine(store, sweep_interval=0.02, steps_max=1) as engine:
         run = await engine.start(invocation, id="run")
         await run.result()
         print("finished", flush=True)

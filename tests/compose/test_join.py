@@ -17,7 +17,6 @@ from perdure import (
     Rollback,
     RunCancelled,
     RunFailed,
-    Status,
     StepTimeout,
     attempt,
     join,
@@ -26,6 +25,7 @@ from perdure import (
     traverse,
     workflow,
 )
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -79,7 +79,7 @@ def test_results_come_by_name_in_the_order_of_the_arguments(lives: Lives, effect
             run = await engine.start(results(str(effects.path)), id="run")
             found = await run.result()
             assert list(found.items()) == [("late", "late"), ("user", "user 1user 2"), ("posts", "posts 1posts 2")]
-            locations = {entry.location for entry in await engine.history("run")}
+            locations = {entry.location for entry in await engine.admin.history("run")}
             assert locations >= {"fetch-all/user/note", "fetch-all/user/note#2", "fetch-all/late/third_time"}
 
     run_async(main())
@@ -333,7 +333,7 @@ def test_each_item_is_recorded_by_itself(lives: Lives) -> None:
             run = await engine.start(traversed(), id="run")
             assert await run.result() == [[0, 1, 2], [2, 4, 6], [2, 4, 6], [], [5]]
             assert sorted(CALLS) == [1, 2, 3]
-            locations = [entry.location for entry in await engine.history("run")]
+            locations = [entry.location for entry in await engine.admin.history("run")]
             assert {"traverse~1/value", "traverse#2~3/double", "traverse#3~2/value#2", "plus~1/add"} <= set(locations)
 
     run_async(main())

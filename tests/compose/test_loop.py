@@ -12,14 +12,10 @@ from typing import Any
 import pytest
 
 from perdure import (
-    BadArgument,
     Break,
     Engine,
-    NoNextState,
     RunCancelled,
     RunFailed,
-    Status,
-    UnstorableType,
     continue_as,
     event,
     join,
@@ -38,6 +34,8 @@ from perdure import (
     uuid4,
     workflow,
 )
+from perdure.errors import BadArgument, NoNextState, UnstorableType
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -100,7 +98,7 @@ def test_state_goes_from_iteration_to_iteration_and_break_ends_it(lives: Lives, 
         async with lives.engine() as engine:
             assert await (await engine.start(sum_up(5), id="run")).result() == Progress(5, 10)
             assert await (await engine.start(count_without_state(str(effects.path)), id="none")).result() == "enough"
-            entries = [(e.kind, e.location) for e in await engine.history("none")]
+            entries = [(e.kind, e.location) for e in await engine.admin.history("none")]
             assert entries[1:5] == [
                 ("step_done", "poll~1/note"),
                 ("step_done", "poll~1/how_many"),
@@ -299,7 +297,7 @@ def test_only_the_window_stays_in_the_journal(
         async with lives.engine() as engine:
             run = await engine.start(long_loop(60, keep, commit_every), id="run")
             assert await run.result() == 60
-            history = await engine.history("run")
+            history = await engine.admin.history("run")
             done = [e.location for e in history if e.kind == "step_done"]
             assert done == [f"loop~{number}/add" for number in range(61 - len(done), 61)]
             assert keep + 1 <= len(done) <= steps
@@ -329,7 +327,7 @@ def test_marks_in_iterations_go_with_them(lives: Lives) -> None:
         async with lives.engine() as engine:
             run = await engine.start(patched_loop(), id="run")
             assert await run.result() == 40
-            assert len(await engine.history("run")) < 15
+            assert len(await engine.admin.history("run")) < 15
 
     run_async(main())
 
@@ -568,7 +566,7 @@ async def swallows(path: str) -> str:
 
 
 def test_a_cancel_reaches_the_iteration_under_way_also_after_a_restart(lives: Lives, effects: Effects) -> None:
-    """CONFORMANCE C3."""
+    """The iteration that is rebuilt hears of it as the first one would have. CONFORMANCE C3."""
 
     async def main() -> None:
         async with lives.engine() as engine:

@@ -9,7 +9,9 @@ from typing import Any
 import apsw
 import pytest
 
-from perdure import Break, RunParked, Status, event, loop, patched, receive, step, workflow
+from perdure import Break, event, loop, patched, receive, step, workflow
+from perdure.errors import RunParked
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -97,7 +99,7 @@ def test_a_loop_whose_code_changed_parks_before_any_side_effect(
             assert says in view.reason
             assert effects.lines() == before
             CODE["version"] = "first"
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             await engine.send("run", Item(-1))
             assert await engine.result("run", timeout=10) == 6
 

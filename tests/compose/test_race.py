@@ -12,14 +12,10 @@ from typing import Any
 import pytest
 
 from perdure import (
-    BadArgument,
-    BranchCancelled,
     Engine,
-    Invocation,
     RaceFailed,
     RunFailed,
     RunFinished,
-    Status,
     Winner,
     event,
     race,
@@ -29,6 +25,8 @@ from perdure import (
     step,
     workflow,
 )
+from perdure.errors import BadArgument, BranchCancelled
+from perdure.types import Invocation, Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -112,7 +110,7 @@ def test_the_first_to_settle_wins_and_the_loser_is_cancelled_for_real(lives: Liv
             run = await engine.start(first_of_two(), id="run")
             assert await run.result() == ["fast", "after", "fast", "after"]
             assert SEEN == ["slow began", "slow cancelled"]
-            kinds = [(entry.kind, entry.location) for entry in await engine.history("run")]
+            kinds = [(entry.kind, entry.location) for entry in await engine.admin.history("run")]
             assert kinds == [("started", ""), ("step_done", "race/fast/await_began"), ("completed", "")]
 
     run_async(main())
@@ -163,7 +161,7 @@ async def none_succeeds() -> list[str]:
 
 
 def test_an_error_settles_a_race_but_not_one_for_success(lives: Lives) -> None:
-    """CONFORMANCE C1: both modes; C2: a branch that is being retried does not lose."""
+    """CONFORMANCE C1, C2: both modes; a branch that is being retried does not lose."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -190,7 +188,7 @@ def test_a_retrying_branch_does_not_lose(lives: Lives) -> None:
         async with lives.engine() as engine:
             run = await engine.start(retrying_against_time(), id="run")
             assert await run.result() == ["work", "work"]
-            kinds = [entry.kind for entry in await engine.history("run")]
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
             assert kinds == ["started", "step_retry", "step_retry", "step_done", "completed"]
 
     run_async(main())
@@ -250,7 +248,7 @@ async def records_stay(path: str) -> list[str]:
 
 
 def test_records_of_losers_stay_and_nothing_repeats_over_crashes(lives: Lives, tmp_path: Path) -> None:
-    """CONFORMANCE C1: what the loser recorded is in the journal and replays; C3 with a crash at every record."""
+    """CONFORMANCE C1, C3: what the loser recorded is in the journal and replays, with a crash at every record."""
     effects = [Effects(tmp_path / "0")]
 
     def invocation() -> Invocation[list[str]]:
@@ -258,7 +256,7 @@ def test_records_of_losers_stay_and_nothing_repeats_over_crashes(lives: Lives, t
 
     async def drive(engine: Engine, _run: Any) -> None:
         async def is_past_the_note() -> bool:
-            return any(e.location == "race/slow/note" for e in await engine.history("run"))
+            return any(e.location == "race/slow/note" for e in await engine.admin.history("run"))
 
         await until(is_past_the_note)
         with contextlib.suppress(RunFinished):
@@ -279,7 +277,7 @@ def test_records_of_losers_stay_and_nothing_repeats_over_crashes(lives: Lives, t
             async with other.engine() as engine:
                 # The branch that waited first gets the event, although it was given second.
                 assert await act(engine) == ["fast"]
-                locations = [entry.location for entry in await engine.history("run")]
+                locations = [entry.location for entry in await engine.admin.history("run")]
             assert locations == ["", "race/slow/note", "race/fast/receive", "note", "sleep", ""]
             assert effects[-1].lines() == ["one", "after"]
 
@@ -358,7 +356,7 @@ def test_anything_that_can_be_awaited_can_race_under_a_name(lives: Lives) -> Non
         async with lives.engine() as engine:
             run = await engine.start(handles(), id="run")
             assert await run.result() == ["kid", "kid", "one", "1"]
-            assert "pick#2/one/quick" in [entry.location for entry in await engine.history("run")]
+            assert "pick#2/one/quick" in [entry.location for entry in await engine.admin.history("run")]
 
     run_async(main())
 
@@ -407,7 +405,7 @@ async def bad_races(which: str) -> Any:
     ],
 )
 def test_a_wrong_race_is_refused(lives: Lives, which: str, says: str) -> None:
-    """STYLE: what happened and what to do; nothing of it was begun."""
+    """What happened and what to do; nothing of it was begun."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -415,7 +413,7 @@ def test_a_wrong_race_is_refused(lives: Lives, which: str, says: str) -> None:
             with pytest.raises(RunFailed, match=says) as caught:
                 await run.result()
             assert isinstance(caught.value.__cause__, BadArgument)
-            assert [entry.kind for entry in await engine.history("run")] == ["started", "failed"]
+            assert [entry.kind for entry in await engine.admin.history("run")] == ["started", "failed"]
 
     run_async(main())
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from compose.killed_compositions import PROGRAMS
-from perdure import Engine, RunView
+from perdure import Engine
+from perdure.types import RunView
 from support.effects import Effects
 from support.lives import run_async
 from support.processes import Process

@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 
 from perdure import (
-    BadArgument,
     Break,
-    CompensationFailed,
     Critical,
     Engine,
     JoinFailed,
     Rollback,
     RunCancelled,
     RunFailed,
-    SagaClosed,
-    Status,
     continue_as,
     event,
     join,
@@ -33,7 +29,8 @@ from perdure import (
     step,
     workflow,
 )
-from perdure.errors import BadDefinition
+from perdure.errors import BadArgument, BadDefinition, CompensationFailed, SagaClosed
+from perdure.types import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 
@@ -148,7 +145,7 @@ def test_compensations_have_locations_of_their_own(lives: Lives, effects: Effect
     async def main() -> None:
         async with lives.engine() as engine:
             await (await engine.start(order(str(effects.path), "error"), id="run")).result()
-            locations = [entry.location for entry in await engine.history("run")]
+            locations = [entry.location for entry in await engine.admin.history("run")]
             assert locations == [
                 "", "book", "plain", "plain#2", "note", "fail", "saga/undo/undo", "saga/undo/undo#2",
                 "saga/undo/undo#3", "",
@@ -292,7 +289,7 @@ def test_a_step_under_way_is_waited_for_and_then_undone(lives: Lives, effects: E
             await run.send(Go())
 
             async def failed() -> bool:
-                return any(entry.kind == "step_failed" for entry in await engine.history("run"))
+                return any(entry.kind == "step_failed" for entry in await engine.admin.history("run"))
 
             await until(failed)
             assert effects.lines() == ["slow began"], "it was cancelled"
@@ -424,7 +421,7 @@ async def inner_and_outer(path: str, inner_fails: bool) -> str:
 def test_an_inner_saga_that_succeeded_is_undone_with_the_outer_one(
     lives: Lives, effects: Effects, inner_fails: bool, lines: list[str]
 ) -> None:
-    """CONFORMANCE C3."""
+    """What it did belongs to the outer one from then on. CONFORMANCE C3."""
     assert outcome(lives, inner_and_outer(str(effects.path), inner_fails)) == "undone"
     assert effects.lines() == lines
 
@@ -481,7 +478,7 @@ def test_a_saga_around_a_loop_undoes_every_iteration_over_every_crash(lives: Liv
 
 
 def test_sagas_inside_iterations_are_pruned_with_them(lives: Lives, tmp_path: Path) -> None:
-    """CONFORMANCE C3, C4."""
+    """A finished iteration leaves none of its compensations in the journal. CONFORMANCE C3, C4."""
     path = str(tmp_path / "effects")
     result = run_async(lives.crash_at_every_record(lambda: sagas_in_a_loop(path)))
     assert result == ["kept", "undone", "kept", "undone"]
@@ -661,7 +658,7 @@ def test_a_task_that_goes_on_cannot_add_to_a_saga_that_is_being_undone(lives: Li
             await run.send(Go())
 
             async def failed() -> bool:
-                return any(entry.kind == "step_failed" for entry in await engine.history("run"))
+                return any(entry.kind == "step_failed" for entry in await engine.admin.history("run"))
 
             await until(failed)
             GATES["slow"].set()

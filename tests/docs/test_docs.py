@@ -125,12 +125,18 @@ def test_the_tutorial_survives_its_own_kill(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_in_page)
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     text = BLOCK.sub("", page.read_text())
-    broken = [
-        target
-        for target in LINK.findall(text)
-        if "://" not in target and not (page.parent / target.partition("#")[0]).exists()
-    ]
-    assert broken == []
+    inside = [target.partition("#") for target in LINK.findall(text) if "://" not in target]
+    assert [path for path, _, _ in inside if not (page.parent / path).exists()] == []
+    places = [(page.parent / path if path else page, place) for path, _, place in inside if place]
+    assert [f"{path.name}#{place}" for path, place in places if place not in _anchors(path)] == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of headings, as they are made by the forge, and those that are written out."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text), re.M)
+    made = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r'<a id="([\w-]+)">', text))
 
 
 def _commands(page: Path) -> set[str]:
@@ -179,7 +185,7 @@ def test_every_record_kind_is_documented() -> None:
     from perdure.kernel.journal import BODIES
 
     text = (ROOT / "docs" / "reference" / "journal.md").read_text()
-    assert [body.kind for body in BODIES if f"`{body.kind}`" not in text] == []
+    assert [kind for kind in BODIES if f"`{kind}`" not in text] == []
 
 
 def test_every_public_verb_is_documented() -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from events.kinds import Note
 from perdure import Engine, RunHandle, receive, step, workflow
-from perdure.store.base import CommitResult, Store, Turn
 from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
+from support.faulty_stores import DisturbedStore, die, holds
 from support.lives import Lives, run_async
 from support.processes import Process
 
@@ -59,31 +56,11 @@ def test_events_that_share_a_turn_survive_a_crash_around_it(lives: Lives, before
     assert result == ["a", "b", "c"]
 
 
-class DyingStore:
-    """Kills its process around the commit that records the `number`-th event."""
-
-    def __init__(self, store: Store, number: int, before: bool) -> None:
-        self._store = store
-        self._left = number
-        self._before = before
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-        self._left -= sum(entry.row.kind == "event_received" for turn in turns for entry in turn.entries)
-        if self._left > 0:
-            return await self._store.commit(turns)
-        if not self._before:
-            await self._store.commit(turns)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("alive after SIGKILL")
-
-
 async def die_around_event(database: str, effects_path: str, number: str, before: str) -> None:
     """In a child process: take events until the chosen one, and die there."""
-    store = DyingStore(SQLiteStore(database), int(number), before == "True")
-    async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+    store = DisturbedStore(SQLiteStore(database))
+    store.around("commit", die, holds("event_received"), before=before == "True", at=int(number))
+    async with Engine(store, sweep_interval=0.02) as engine:
         run = await engine.start(write_down_notes(effects_path, 3), id="run")
         await three_notes(engine, run)
         await run.result()
@@ -106,7 +83,9 @@ def test_a_worker_really_killed_around_the_record_of_an_event(
             run = await engine.start(write_down_notes(str(effects.path), 3), id="run")
             await three_notes(engine, run)  # what was acknowledged before the kill is not doubled
             assert await run.result() == ["a", "b", "c"]
-            received = [e.data["value"]["text"] for e in await engine.history("run") if e.kind == "event_received"]
+            received = [
+                e.data["value"]["text"] for e in await engine.admin.history("run") if e.kind == "event_received"
+            ]
             assert received == ["a", "b", "c"]
 
     run_async(main())

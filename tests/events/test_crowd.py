@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from events.published_kinds import Job, News, collect, name_of
-from perdure import Engine, Status, receive, workflow
+from perdure import Engine, receive, workflow
 from perdure.limits import SPREAD_RUNS_MAX
+from perdure.types import Status
 from support.lives import run_async, until
 from support.processes import Process
 
@@ -36,7 +37,7 @@ async def gather_crowd(database: Path, kind: type, count: int, events: int) -> N
 
 
 async def ended(engine: Engine) -> int:
-    return (await engine._store.count_runs()).get(Status.COMPLETED, 0)
+    return (await engine.store.count_runs()).get(Status.COMPLETED, 0)
 
 
 def all_read_it_once(tmp_path: Path, count: int, point: str, number: int, before: bool) -> None:
@@ -47,7 +48,7 @@ def all_read_it_once(tmp_path: Path, count: int, point: str, number: int, before
         with Process("events.crowd:publish_and_die", str(database), "news", point, str(number), str(before)) as child:
             assert await asyncio.to_thread(child.wait, 120) == -signal.SIGKILL
         async with Engine(database, sweep_interval=0.05) as engine:
-            await engine.publish(News(1), key="first")  # whoever got no answer publishes again
+            await engine.publish(News(1), key="first")  # a publisher that got no answer publishes again
             await engine.publish(News(2))
             await until(lambda: all_ended(engine, count), patience=200)
             # Twice the same, or one missing, would show in what each collected.
@@ -73,7 +74,7 @@ def one_takes_it(tmp_path: Path, count: int, more: int, point: str, before: bool
             for number in range(2, more + 2):
                 await engine.publish(Job(number))
             await until(lambda: all_ended(engine, more + 1), patience=200)
-            assert await engine.published() == []
+            assert await engine.admin.published() == []
             assert await ended(engine) == more + 1
             views = await engine.list(status="completed", limit=1000)
             taken = sorted([(await engine.result(view.id))[0] for view in views])

@@ -10,18 +10,10 @@ import pytest
 
 from events.kinds import Note, Tick
 from events.published_kinds import Flash, Gift, Job, News, Open, Stray, Whisper, collect, name_of, waiting_for
-from perdure import (
-    BadArgument,
-    DeadLetterView,
-    Engine,
-    LetterNotFound,
-    RunFinished,
-    RunNotFound,
-    Status,
-    continue_as,
-    receive,
-    workflow,
-)
+from perdure import Engine, RunFinished, RunNotFound, continue_as, receive, workflow
+from perdure.admin import DeadLetterView
+from perdure.errors import BadArgument, DeadLetterNotFound
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 
@@ -38,7 +30,7 @@ async def ended_with_unread(engine: Engine, event: Any, end: str = "complete", r
     run = await engine.start(open_then(end), id=run_id)
     await run.send(event)
     if end == "terminate":
-        await engine.terminate(run_id)
+        await engine.admin.terminate(run_id)
     elif end == "cancel":
         await run.cancel()
     else:
@@ -66,14 +58,14 @@ def test_an_unread_event_of_an_ended_run_is_a_dead_letter(lives: Lives, end: str
         async with lives.engine() as engine:
             before = datetime.now(UTC)
             await ended_with_unread(engine, Note("unread"), end)
-            (letter,) = await engine.dead_letters()
+            (letter,) = await engine.admin.dead_letters()
             assert (letter.type, letter.data) == ("tests.note", {"text": "unread"})
             assert (letter.target, letter.target_status) == ("run", status)
             assert before - timedelta(seconds=5) <= letter.sent_at <= letter.died_at <= datetime.now(UTC)
             assert "before reading it" in letter.reason
-            row = await engine._store.get("run")
+            row = await engine.store.get("run")
             assert row is not None
-            assert await engine._store.inbox(row.key, 10) == []
+            assert await engine.store.inbox(row.key, 10) == []
 
     run_async(main())
 
@@ -87,7 +79,7 @@ def test_undelivered_broadcast_goes_to_another_run(lives: Lives) -> None:
             await waiting_for(engine, Stray, "other")
             await ended_with_unread(engine, Stray(3))
             assert await other.result() == [3]
-            assert await engine.dead_letters() == []
+            assert await engine.admin.dead_letters() == []
 
     run_async(main())
 
@@ -98,8 +90,8 @@ def test_undelivered_discard_leaves_nothing(lives: Lives) -> None:
     async def main() -> None:
         async with lives.engine() as engine:
             await ended_with_unread(engine, Whisper(3))
-            assert await engine.dead_letters() == []
-            assert await engine.published() == []
+            assert await engine.admin.dead_letters() == []
+            assert await engine.admin.published() == []
 
     run_async(main())
 
@@ -114,8 +106,8 @@ def test_an_expired_event_is_counted_and_no_dead_letter(lives: Lives) -> None:
             await asyncio.sleep(0.25)
             await run.send(Open())
             await run.result()
-            assert await engine.dead_letters() == []
-            assert await engine._store.expired_events() == {"tests.flash": 1}
+            assert await engine.admin.dead_letters() == []
+            assert await engine.store.expired_events() == {"tests.flash": 1}
 
     run_async(main())
 
@@ -131,13 +123,13 @@ def test_a_published_event_held_by_an_ended_run_goes_to_the_next(lives: Lives) -
         await lives.crash(engine)
         async with lives.engine(worker=False) as client:  # nobody works: the first run cannot take what it is given
             await client.publish(Gift(1))
-            assert [one.holder for one in await client.published()] == ["first"]
-            await client.terminate("first")
-            assert [one.holder for one in await client.published()] == ["second"]
-            assert await client.dead_letters() == []
+            assert [one.holder for one in await client.admin.published()] == ["first"]
+            await client.admin.terminate("first")
+            assert [one.holder for one in await client.admin.published()] == ["second"]
+            assert await client.admin.dead_letters() == []
         async with lives.engine() as engine:
             assert await engine.result("second") == [1]
-            assert await engine.published() == []
+            assert await engine.admin.published() == []
 
     run_async(main())
 
@@ -175,7 +167,7 @@ async def in_generation(engine: Engine, generation: int) -> bool:
 
 async def one_letter(engine: Engine, event: Any) -> DeadLetterView:
     await ended_with_unread(engine, event, run_id="ended")
-    (letter,) = await engine.dead_letters()
+    (letter,) = await engine.admin.dead_letters()
     return letter
 
 
@@ -188,9 +180,9 @@ def test_a_replayed_letter_wakes_a_run_that_already_waits(lives: Lives) -> None:
             run = await engine.start(collect(name_of(Job), 1), id="waiting")
             await waiting_for(engine, Job, "waiting")
             await engine.start(collect(name_of(News), 1), id="pushes it out of memory")
-            await engine.replay_dead_letter(letter.id, "waiting")
+            await engine.admin.replay_dead_letter(letter.id, "waiting")
             assert await run.result() == [4]
-            assert await engine.dead_letters() == []
+            assert await engine.admin.dead_letters() == []
 
     run_async(main())
 
@@ -204,9 +196,9 @@ def test_a_letter_replayed_to_all_is_published(lives: Lives) -> None:
             runs = [await engine.start(collect(name_of(News), 1), id=f"run-{n}") for n in range(3)]
             for run in runs:
                 await waiting_for(engine, News, run.id)
-            await engine.replay_dead_letter(letter.id)
+            await engine.admin.replay_dead_letter(letter.id)
             assert [await run.result() for run in runs] == [[4]] * 3
-            assert await engine.dead_letters() == []
+            assert await engine.admin.dead_letters() == []
 
     run_async(main())
 
@@ -218,15 +210,15 @@ def test_a_letter_that_cannot_be_replayed_stays(lives: Lives) -> None:
         async with lives.engine() as engine:
             letter = await one_letter(engine, Note("x"))
             with pytest.raises(RunFinished, match="'ended' has already ended"):
-                await engine.replay_dead_letter(letter.id, "ended")
+                await engine.admin.replay_dead_letter(letter.id, "ended")
             with pytest.raises(RunNotFound, match="'nobody'"):
-                await engine.replay_dead_letter(letter.id, "nobody")
-            with pytest.raises(LetterNotFound, match="no dead letter 999"):
-                await engine.replay_dead_letter(999)
+                await engine.admin.replay_dead_letter(letter.id, "nobody")
+            with pytest.raises(DeadLetterNotFound, match="no dead letter 999"):
+                await engine.admin.replay_dead_letter(999)
             with pytest.raises(BadArgument):
-                await engine.replay_dead_letter("1")  # type: ignore[arg-type]
-            assert await engine.dead_letters() == [letter]
-            assert await engine.published() == []
+                await engine.admin.replay_dead_letter("1")  # type: ignore[arg-type]
+            assert await engine.admin.dead_letters() == [letter]
+            assert await engine.admin.published() == []
 
     run_async(main())
 
@@ -242,15 +234,15 @@ def test_letters_are_listed_in_pages_and_removed(lives: Lives) -> None:
                 await run.send(Note(str(number)))
             await run.send(Open())
             await run.result()
-            ticks = await engine.dead_letters(type="tests.tick", limit=3)
+            ticks = await engine.admin.dead_letters(type="tests.tick", limit=3)
             assert [letter.data["number"] for letter in ticks] == [0, 1, 2]
-            rest = await engine.dead_letters(type="tests.tick", limit=3, after=ticks[-1].id)
+            rest = await engine.admin.dead_letters(type="tests.tick", limit=3, after=ticks[-1].id)
             assert [letter.data["number"] for letter in rest] == [3, 4]
-            assert await engine.remove_dead_letters(ticks[0].id, ticks[1].id, 12345) == 2
-            assert await engine.remove_dead_letters(ticks[0].id) == 0
-            assert len(await engine.dead_letters()) == 8
-            with pytest.raises(LetterNotFound):
-                await engine.replay_dead_letter(ticks[0].id)
+            assert await engine.admin.remove_dead_letters(ticks[0].id, ticks[1].id, 12345) == 2
+            assert await engine.admin.remove_dead_letters(ticks[0].id) == 0
+            assert len(await engine.admin.dead_letters()) == 8
+            with pytest.raises(DeadLetterNotFound):
+                await engine.admin.replay_dead_letter(ticks[0].id)
 
     run_async(main())
 
@@ -264,12 +256,11 @@ def test_an_event_whose_bytes_do_not_fit_is_a_dead_letter_and_the_run_goes_on(li
     async def main() -> None:
         async with lives.engine() as engine:
             run = await engine.start(collect("tests.job", 2), id="run")
-            client = engine._checked()
-            await client.send_raw("run", "tests.job", b'{"number":1}', None)
-            await client.send_raw("run", "tests.job", b'{"nummer":2}', None)
-            await client.send_raw("run", "tests.job", b'{"number":3}', None)
+            await engine.admin.send_json("run", "tests.job", b'{"number":1}')
+            await engine.admin.send_json("run", "tests.job", b'{"nummer":2}')
+            await engine.admin.send_json("run", "tests.job", b'{"number":3}')
             assert await run.result() == [1, 3]
-            (letter,) = await engine.dead_letters()
+            (letter,) = await engine.admin.dead_letters()
             assert (letter.target, letter.data) == ("run", {"nummer": 2})
             assert "number" in letter.reason
 

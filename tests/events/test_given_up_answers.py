@@ -11,7 +11,6 @@ from events.kinds import Note
 from perdure import (
     Engine,
     RunNotFound,
-    Status,
     publish,
     race,
     receive,
@@ -19,9 +18,11 @@ from perdure import (
     sleep,
     start_child,
     step,
+    wait_for_any,
     wait_for_run,
     workflow,
 )
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 
@@ -49,6 +50,7 @@ LOSERS = {
     "child": child,
     "start_child": started,
     "wait_for_run": lambda: wait_for_run("other"),
+    "wait_for_any": lambda: wait_for_any(["other", "nobody"]),
 }
 
 
@@ -76,7 +78,7 @@ async def group_fails(loser: str) -> str:
 
 
 async def _quiet(engine: Engine) -> None:
-    """No child is left running: whoever gave it up has had it cancelled."""
+    """No child is left running: giving it up has it cancelled."""
 
     async def over() -> bool:
         return not [run for run in await engine.list() if not run.status.terminal and run.id != "other"]

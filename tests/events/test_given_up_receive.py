@@ -194,7 +194,7 @@ def test_cancelling_the_run_consumes_nothing(lives: Lives) -> None:
             await run.cancel("enough")
             with pytest.raises(RunCancelled):
                 await run.result()
-            assert "event_received" not in [entry.kind for entry in await engine.history("run")]
+            assert "event_received" not in [entry.kind for entry in await engine.admin.history("run")]
             with pytest.raises(RunFinished):
                 await run.send(Note("late"))
 

@@ -112,7 +112,7 @@ def test_keys_are_of_one_run(lives: Lives) -> None:
 
 
 def test_keys_count_for_sends_of_workflow_code_too(lives: Lives) -> None:
-    """CONFORMANCE E3, E9."""
+    """A second send with the same key is ignored, from a client or from a workflow. CONFORMANCE E3, E9."""
 
     async def main() -> None:
         async with lives.engine() as engine:

@@ -8,7 +8,9 @@ import pytest
 
 from events.kinds import Note, Tick
 from events.published_kinds import Gift, Job, News, Open, waiting_for
-from perdure import BadArgument, Engine, RunHandle, RunParked, Status, now, receive, step, workflow
+from perdure import Engine, RunHandle, now, receive, step, workflow
+from perdure.errors import BadArgument, RunParked
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 ASKED: list[int] = []
@@ -59,7 +61,7 @@ def test_a_published_event_goes_on_until_it_finds_its_run(lives: Lives, kind: st
 
 
 async def free(engine: Engine, numbers: list[int]) -> bool:
-    published = await engine.published()
+    published = await engine.admin.published()
     return [(one.data["number"], one.holder) for one in published] == [(number, None) for number in numbers]
 
 
@@ -136,7 +138,7 @@ async def broken_match(verb: str) -> str:
 
 @pytest.mark.parametrize("verb", ["", "now"])
 def test_a_match_that_raises_parks_the_run_and_keeps_the_event(lives: Lives, verb: str) -> None:
-    """Law 8: a person mends the function; nothing is lost. Verbs are refused in it: a replay would not ask again."""
+    """Law 8: a person fixes the function; nothing is lost. Verbs are refused in it: a replay would not ask again."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -147,9 +149,9 @@ def test_a_match_that_raises_parks_the_run_and_keeps_the_event(lives: Lives, ver
             view = await run.status()
             assert view.status is Status.PARKED
             assert ("NotInWorkflow" if verb else "KeyError: 'no such note'") in (view.reason or "")
-            row = await engine._store.get("run")
+            row = await engine.store.get("run")
             assert row is not None
-            assert len(await engine._store.inbox(row.key, 10)) == 1
+            assert len(await engine.store.inbox(row.key, 10)) == 1
 
     run_async(main())
 

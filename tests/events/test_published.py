@@ -25,7 +25,8 @@ from events.published_kinds import (
     name_of,
     waiting_for,
 )
-from perdure import Engine, RunHandle, Status, publish, receive, step, workflow
+from perdure import Engine, RunHandle, publish, receive, step, workflow
+from perdure.types import Status
 from support.lives import Lives, run_async, until
 
 SHARED = [News, Alarm, Rule]
@@ -68,7 +69,7 @@ def test_one_waiting_run_takes_a_single_event(lives: Lives, kind: Any, count: in
             runs = await begin(engine, kind, count)
             await engine.publish(kind(5))
             await until(lambda: one_has_ended(engine, runs))
-            assert await engine.published() == []
+            assert await engine.admin.published() == []
             # The others wait on: each further event ends one more of them.
             for number in range(count - 1):
                 await engine.publish(kind(number))
@@ -160,7 +161,7 @@ def test_published_events_come_in_order(lives: Lives, kind: Any) -> None:
 
 
 def test_targeted_events_come_before_published_ones(lives: Lives) -> None:
-    """DESIGN 7: whatever came first."""
+    """Whatever came first."""
 
     async def main() -> None:
         async with lives.engine() as engine:

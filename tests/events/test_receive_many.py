@@ -8,7 +8,8 @@ import pytest
 
 from events.kinds import Note, Stop, Tick
 from events.published_kinds import Job, News, waiting_for
-from perdure import BadArgument, Engine, RunHandle, receive, receive_many, step, workflow
+from perdure import Engine, RunHandle, receive, receive_many, step, workflow
+from perdure.errors import BadArgument
 from support.lives import Lives, run_async
 
 

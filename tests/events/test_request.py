@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,21 +12,11 @@ from typing import Any
 import pytest
 
 from events.kinds import Stop
-from perdure import (
-    BadArgument,
-    Engine,
-    NoReply,
-    RunFinished,
-    RunNotFound,
-    RunParked,
-    event,
-    receive,
-    reply,
-    step,
-    workflow,
-)
+from perdure import Engine, RunFinished, RunNotFound, event, receive, reply, step, workflow
+from perdure.errors import BadArgument, NoReply, RunParked
 from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
+from support.faulty_stores import DisturbedStore, die
 from support.lives import Lives, run_async, until
 from support.processes import Process
 
@@ -64,7 +53,7 @@ def test_a_request_is_answered(lives: Lives) -> None:
             assert await run.request(Question("three"), timeout=10) == {"for": "three", "answer": Decimal(5)}
             await run.send(Stop())
             assert await run.result() == [False, True, True]
-            assert [entry.kind for entry in await engine.history("run")].count("replied") == 2
+            assert [entry.kind for entry in await engine.admin.history("run")].count("replied") == 2
 
     run_async(main())
 
@@ -118,7 +107,7 @@ def test_a_new_run_of_the_same_id_answers_itself(lives: Lives) -> None:
                 for _ in range(2):  # the second time it is found
                     assert await engine.request("run", Question("who?"), key="k", timeout=10) == name
                 await run.result()
-                await engine.delete("run")
+                await engine.admin.delete("run")
             with pytest.raises(RunNotFound):
                 await engine.request("run", Question("who?"), key="k", timeout=10)
 
@@ -132,10 +121,10 @@ def test_a_request_does_not_wait_for_another_run_of_the_same_id(lives: Lives) ->
         async with lives.engine(worker=False) as client:
             await client.start(says_who_it_is("first"), id="run")
             asked = asyncio.ensure_future(client.request("run", Question("who?")))
-            await until(lambda: bool(client._signals._waiters))
+            await until(lambda: client.parts is not None and client.parts.signals.count() > 0)
             async with lives.engine(worker=False) as other:  # of which the caller hears nothing
-                assert await other.terminate("run")
-                await other.delete("run")
+                assert await other.admin.terminate("run")
+                await other.admin.delete("run")
                 await other.start(says_who_it_is("second"), id="run")
             with pytest.raises(NoReply, match="without answering"):
                 await asked
@@ -220,7 +209,7 @@ def test_a_reply_survives_a_crash_of_the_run(lives: Lives, before: bool) -> None
             await fresh.live_until(limit, act, before=before)
             async with fresh.engine() as engine:
                 assert await act(engine) == [True, True]
-                kinds = [entry.kind for entry in await engine.history("run")]
+                kinds = [entry.kind for entry in await engine.admin.history("run")]
                 assert kinds.count("replied") == kinds.count("step_done") == 2
 
     run_async(main(), patience=60)
@@ -228,20 +217,15 @@ def test_a_reply_survives_a_crash_of_the_run(lives: Lives, before: bool) -> None
 
 async def ask_and_die(database: str) -> None:
     """In a child process: ask with a key, and die before the answer is heard."""
-
-    class Deaf(SQLiteStore):
-        async def reply(self, request: str) -> bytes | None:
-            found = await super().reply(request)
-            if found is not None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
-
-    async with Engine(Deaf(database), worker=False) as engine:
+    store = DisturbedStore(SQLiteStore(database))
+    store.after("reply", die, lambda call: call.result is not None)
+    async with Engine(store, worker=False) as engine:
         await engine.request("run", Question("one"), key="one")
 
 
-def test_whoever_asked_and_was_killed_finds_the_answer(tmp_path: Path, effects: Effects) -> None:
-    """CONFORMANCE E10 with SIGKILL: the answer waits for whoever asks again with the key, also after the run ended."""
+def test_a_caller_that_was_killed_finds_the_answer(tmp_path: Path, effects: Effects) -> None:
+    """CONFORMANCE E10 with SIGKILL: the answer waits for a caller that asks again with the key, also after the run
+    ended."""
     database = str(tmp_path / "killed.db")
 
     async def main() -> None:

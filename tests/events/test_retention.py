@@ -27,10 +27,10 @@ def test_published_events_go_away_in_time(lives: Lives, kind: Any, retention: fl
                 await engine.publish(kind(number))
 
             async def empty() -> bool:
-                return not await engine.published()
+                return not await engine.admin.published()
 
             await until(empty)
-            counted = dict(await engine._store.expired_events())
+            counted = dict(await engine.store.expired_events())
             assert counted == ({} if kind is Rule else {kind.__perdure_event__.name: 10})
 
     run_async(main())
@@ -43,7 +43,7 @@ def test_what_is_young_enough_stays(lives: Lives) -> None:
             await engine.publish(Flash(2))
 
             async def only_the_lasting_one() -> bool:
-                return [one.data for one in await engine.published()] == [{"number": 1}]
+                return [one.data for one in await engine.admin.published()] == [{"number": 1}]
 
             await until(only_the_lasting_one)
 

@@ -7,18 +7,8 @@ import asyncio
 import pytest
 
 from events.kinds import Note, Stop
-from perdure import (
-    Engine,
-    InboxFull,
-    RunFinished,
-    RunNotFound,
-    info,
-    receive,
-    send,
-    sleep,
-    step,
-    workflow,
-)
+from perdure import Engine, RunFinished, RunNotFound, info, receive, send, sleep, step, workflow
+from perdure.errors import InboxFull
 from support.lives import Lives, run_async
 
 
@@ -166,7 +156,7 @@ async def hold_still() -> list[str]:
 
 
 def test_a_full_inbox_refuses_a_client_and_takes_more_after_reading(lives: Lives) -> None:
-    """CONFORMANCE E1 and DESIGN §6: max_pending_events is per type; what was accepted is all delivered."""
+    """CONFORMANCE E1: max_pending_events is per type; what was accepted is all delivered."""
 
     async def main() -> None:
         async with lives.engine(max_pending_events=2) as engine:

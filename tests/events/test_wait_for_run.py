@@ -8,17 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from events.kinds import Note, Stop
-from perdure import (
-    BadArgument,
-    Engine,
-    RunCancelled,
-    RunFailed,
-    RunHandle,
-    RunNotFound,
-    receive,
-    wait_for_run,
-    workflow,
-)
+from perdure import Engine, RunCancelled, RunFailed, RunHandle, RunNotFound, receive, wait_for_run, workflow
+from perdure.errors import BadArgument
 from support.lives import Lives, run_async
 
 
@@ -47,7 +38,7 @@ async def waits(run_id: str) -> str:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after the commit"])
 def test_the_end_of_a_run_is_heard_over_crashes(lives: Lives, before: bool) -> None:
-    """DESIGN 5: recorded, exactly once; while it runs and after it has ended."""
+    """Recorded, exactly once; while it runs and after it has ended."""
 
     async def drive(engine: Engine, handle: RunHandle[str]) -> None:
         await engine.start(works(), id="works")
@@ -83,7 +74,7 @@ def test_other_ends(lives: Lives) -> None:
                 await engine.start(waits(run_id), id=f"waits-{run_id}")
             await engine.send("failed", Note("fail"))
             await engine.cancel("cancelled", "enough")
-            await engine.terminate("terminated", "now")
+            await engine.admin.terminate("terminated", "now")
             said = {run_id: await engine.result(f"waits-{run_id}") for run_id in ("failed", "cancelled", "terminated")}
             assert said["failed"] == (
                 "RunFailed: run 'failed' failed: LookupError: on purpose because of LookupError('on purpose')"

@@ -59,7 +59,7 @@ class World:
         await self.engine.result(self.done, 20)
         self.failed = (await start(fails(), id="failed")).id
         self.waiting = (await start(waits(), id="waiting")).id
-        self.export = await self.engine.export_run(self.done)
+        self.export = await self.engine.admin.export_run(self.done)
 
     async def a_run(self) -> str:
         """A run that waits, to be harmed."""
@@ -119,7 +119,7 @@ async def run_inside(name: str, world: World, draws: Draws) -> Any:
     except TimeoutError:
         if name not in MAY_WAIT:
             raise
-        await world.engine.terminate(handle.id)
+        await world.engine.admin.terminate(handle.id)
     finally:
         ACTIONS.pop(number, None)
         MADE.pop(number, None)
@@ -296,22 +296,24 @@ async def request_odd(world: World, draws: Draws) -> None:
 
 @outside
 async def published_page(world: World, draws: Draws) -> None:
-    await world.engine.published(**{draws.rng.choice(("type", "limit", "after")): draws.value()})
+    await world.engine.admin.published(**{draws.rng.choice(("type", "limit", "after")): draws.value()})
 
 
 @outside
 async def dead_letters_page(world: World, draws: Draws) -> None:
-    await world.engine.dead_letters(**{draws.rng.choice(("type", "limit", "after")): draws.value()})
+    await world.engine.admin.dead_letters(**{draws.rng.choice(("type", "limit", "after")): draws.value()})
 
 
 @outside
 async def replay_dead_letter(world: World, draws: Draws) -> None:
-    await world.engine.replay_dead_letter(draws.rng.choice((1, draws.value())), draws.rng.choice((None, draws.value())))
+    await world.engine.admin.replay_dead_letter(
+        draws.rng.choice((1, draws.value())), draws.rng.choice((None, draws.value()))
+    )
 
 
 @outside
 async def remove_dead_letters(world: World, draws: Draws) -> None:
-    await world.engine.remove_dead_letters(draws.value(), draws.value())
+    await world.engine.admin.remove_dead_letters(draws.value(), draws.value())
 
 
 @inside
@@ -376,10 +378,10 @@ async def start_odd(world: World, draws: Draws) -> None:
 
 @outside
 async def by_id(world: World, draws: Draws) -> None:
-    engine, given = world.engine, draws.rng.choice((draws.text, draws.value))()
+    engine, admin, given = world.engine, world.engine.admin, draws.rng.choice((draws.text, draws.value))()
     await draws.rng.choice((
-        engine.status, engine.history, engine.why, engine.cancel, engine.terminate, engine.resume, engine.pause,
-        engine.unpause, engine.retry, engine.fork, engine.delete, engine.export_run,
+        engine.status, admin.history, admin.why, engine.cancel, admin.terminate, admin.resume, admin.pause,
+        admin.unpause, admin.retry, admin.fork, admin.delete, admin.export_run,
         lambda run_id: engine.result(run_id, 0.5), lambda run_id: engine.get(run_id).status(),
     ))(given)  # fmt: skip
 
@@ -388,21 +390,21 @@ async def by_id(world: World, draws: Draws) -> None:
 async def with_odd_details(world: World, draws: Draws) -> None:
     engine, given, run_id = world.engine, draws.value(), await world.a_run()
     await draws.rng.choice((
-        lambda: engine.cancel(run_id, given), lambda: engine.terminate(run_id, given),
-        lambda: engine.pause(run_id, given),
-        lambda: engine.retry(run_id, given), lambda: engine.history(run_id, generation=given),
+        lambda: engine.cancel(run_id, given), lambda: engine.admin.terminate(run_id, given),
+        lambda: engine.admin.pause(run_id, given),
+        lambda: engine.admin.retry(run_id, given), lambda: engine.admin.history(run_id, generation=given),
         lambda: engine.get(world.done).result(given), lambda: engine.result(world.done, given),
         lambda: engine.get(run_id).cancel(given), lambda: engine.get(run_id).send(given, key=given),
     ))()  # fmt: skip
     await engine.status(run_id)
-    await engine.history(run_id)
-    await engine.why(run_id)
+    await engine.admin.history(run_id)
+    await engine.admin.why(run_id)
 
 
 @outside
 async def fork_result(world: World, draws: Draws) -> None:
     value = draws.value()
-    forked = await world.engine.fork(world.done, at="echo", result=value)
+    forked = world.engine.get(await world.engine.admin.fork(world.done, at="echo", result=value))
     if value is not ...:
         same(value, await forked.result(20))
 
@@ -413,7 +415,7 @@ async def fork_odd(world: World, draws: Draws) -> None:
     given = (
         {draws.rng.choice(TEXTS): draws.value()} if name == "arguments" and draws.rng.random() < 0.5 else draws.value()
     )
-    await world.engine.fork(world.done, **{name: given})
+    await world.engine.admin.fork(world.done, **{name: given})
 
 
 @outside
@@ -426,19 +428,19 @@ async def list_runs(world: World, draws: Draws) -> None:
 @outside
 async def prune_runs(world: World, draws: Draws) -> None:
     name = draws.rng.choice(("older_than", "status", "workflow"))
-    await world.engine.prune(**{"older_than": "30 days", name: draws.value()})
+    await world.engine.admin.prune(**{"older_than": "30 days", name: draws.value()})
 
 
 @outside
 async def check_workflow(world: World, draws: Draws) -> None:
-    [checked async for checked in world.engine.check(draws.value())]
+    [checked async for checked in world.engine.admin.check(draws.value())]
 
 
 @outside
 async def import_odd(world: World, draws: Draws) -> None:
     name = draws.rng.choice(("data", "id", "source", "paused"))
     given = {"data": world.export, "id": f"imported-{world.next()}", name: draws.value()}
-    await world.engine.import_run(given.pop("data"), **given)
+    await world.engine.admin.import_run(given.pop("data"), **given)
 
 
 @outside
@@ -447,10 +449,12 @@ async def import_damaged(world: World, draws: Draws) -> None:
     _damage(body, draws)
     data = json.dumps(body).encode()
     file = transfer.File(transfer.FORMAT, transfer.VERSION, transfer._checksum(data), msgspec.Raw(data))
-    handle = await world.engine.import_run(msgspec.json.encode(file), id=f"imported-{world.next()}")
-    await world.engine.history(handle.id)
-    await world.engine.why(handle.id)
-    await world.engine.export_run(handle.id)
+    handle = world.engine.get(
+        await world.engine.admin.import_run(msgspec.json.encode(file), id=f"imported-{world.next()}")
+    )
+    await world.engine.admin.history(handle.id)
+    await world.engine.admin.why(handle.id)
+    await world.engine.admin.export_run(handle.id)
 
 
 def _damage(data: Any, draws: Draws) -> None:
@@ -506,6 +510,13 @@ async def wait_for_run_inside(world: World, draws: Draws, number: int) -> None:
 
 
 @inside
+async def wait_for_any_inside(world: World, draws: Draws, number: int) -> None:
+    given = draws.value()
+    run_ids = draws.rng.choice(([world.done, "nobody"], given, [world.done, given]))
+    await perdure.wait_for_any(run_ids, result=draws.rng.choice((None, given)))
+
+
+@inside
 async def patches_inside(world: World, draws: Draws, number: int) -> None:
     perdure.patched(draws.rng.choice((draws.text, draws.value))())
     perdure.removed(draws.rng.choice((draws.text, draws.value))(), draws.rng.choice(("step", draws.value())))
@@ -556,7 +567,7 @@ async def step_options_inside(world: World, draws: Draws, number: int) -> None:
     await adds.options(**{name: draws.value()})(1)  # type: ignore[misc]
 
 
-MAY_WAIT |= {"wait_for_run_inside", "start_child_inside"}
+MAY_WAIT |= {"wait_for_run_inside", "wait_for_any_inside", "start_child_inside"}
 
 # -- definitions -------------------------------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from kernel.programs import Refused, rebuild_always
 from perdure import Engine, limits
 from perdure.admin.transfer import export_run, read, row_of_record
 from perdure.authoring.registry import registry
-from perdure.kernel.commands import Complete
 from perdure.kernel.journal import Completed, from_row
+from perdure.kernel.outcomes import Complete
 from perdure.kernel.run import Run
 from perdure.testing.histories import History
 from support.lives import Lives
@@ -108,12 +108,12 @@ async def _disaster(lives: Lives, engine: Engine, programs: dict[str, Node], kin
 
 def _forget(lives: Lives, engine: Engine) -> None:
     """The process of an engine whose loop has ended is gone, as far as the store can see."""
-    worker = engine._worker
+    worker = engine.worker
     assert worker is not None
     if lives.kind == "memory":
         lives._memory.kill_worker(worker.id)
     else:
-        asyncio.run(engine._store.close())
+        asyncio.run(engine.store.close())
 
 
 async def _calm(engine: Engine, programs: dict[str, Node]) -> dict[str, History]:
@@ -124,9 +124,9 @@ async def _calm(engine: Engine, programs: dict[str, Node]) -> dict[str, History]
             try:
                 await handle.result(timeout=PATIENCE_SECONDS)
             except Exception as error:
-                reason = await engine.why(handle.id)
+                reason = await engine.admin.why(handle.id)
                 raise Wrong(f"{handle.id} {programs[handle.id]} ends with {error!r}: {reason}") from error
-        return {run_id: read(await export_run(engine._store, run_id), run_id) for run_id in programs}
+        return {run_id: read(await export_run(engine.store, run_id), run_id) for run_id in programs}
 
 
 _DISASTERS = ("cancel", "cancel and close", "close", "collect", "crash", "end", "end")

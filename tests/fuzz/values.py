@@ -26,8 +26,8 @@ from fuzz.calls import INSIDE, OUTSIDE, RUN_CODE, Lost, World, run_inside
 from fuzz.hostile import Draws, Trap
 from fuzz.workflows import ordinary
 from perdure import Engine, PerdureError
-from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from perdure.store.protocol import Store
 from perdure.store.sqlite import SQLiteStore
 
 #: Calls on one engine. Then another one opens the store and reads everything that was written.
@@ -92,13 +92,13 @@ class Fuzzer:
                 self.problems.append(f"{what}: {_class_name(error)} when it is read in a second life\n{_trace(error)}")
 
     async def _read_everything(self, engine: Engine) -> None:
-        self.outcomes["replayed"] += len([checked async for checked in engine.check()])
+        self.outcomes["replayed"] += len([checked async for checked in engine.admin.check()])
         after: str | None = None
         while page := await engine.list(limit=100, after=after):
             for view in page:
-                await engine.history(view.id)
-                await engine.why(view.id)
-                await engine.export_run(view.id)
+                await engine.admin.history(view.id)
+                await engine.admin.why(view.id)
+                await engine.admin.export_run(view.id)
             after = page[-1].id
 
     def _noise(self, _loop: Any, context: dict[str, Any]) -> None:

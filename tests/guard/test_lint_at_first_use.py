@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from perdure import DeterminismWarning, Engine, event, receive, workflow
+from perdure import Engine, event, receive, workflow
 from perdure.engine import linting
+from perdure.errors import DeterminismWarning
 from support.lives import Lives, run_async
 
 

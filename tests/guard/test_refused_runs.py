@@ -1,4 +1,4 @@
-"""What a refused call does to its run: nothing of the turn is kept, and other code can mend it."""
+"""What a refused call does to its run: nothing of the turn is kept, and other code can fix it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, Forbidden, RunParked, event, join, receive, step, workflow
+from perdure import Engine, event, join, receive, step, workflow
+from perdure.errors import Forbidden, RunParked
 from perdure.testing import VirtualEngine
 from support.lives import Lives, run_async
 
@@ -39,7 +40,7 @@ def read_now(path: str) -> str:
 @workflow
 async def reads_after_a_step(path: str) -> str:
     await one()
-    if _code.get("mended"):
+    if _code.get("fixed"):
         return await reads(path)
     return read_now(path)
 
@@ -95,7 +96,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_refused_run_is_parked_and_goes_on_with_mended_code(lives: Lives, file: str) -> None:
+def test_a_refused_run_is_parked_and_goes_on_with_fixed_code(lives: Lives, file: str) -> None:
     """FAULTS D10, law 8: the message names call, line and fix; after a deploy the run continues where it was."""
 
     async def main() -> None:
@@ -103,10 +104,10 @@ def test_a_refused_run_is_parked_and_goes_on_with_mended_code(lives: Lives, file
             run = await engine.start(reads_after_a_step(file), id="run")
             with pytest.raises(RunParked, match=r"Path\.read_text\(\) at test_refused_runs.py:\d+.*@step"):
                 await run.result()
-            assert [entry.kind for entry in await engine.history("run")] == ["started"]
-            assert (await engine.why("run")).kind == "parked-forbidden"
-            _code["mended"] = True
-            assert await engine.resume("run")
+            assert [entry.kind for entry in await engine.admin.history("run")] == ["started"]
+            assert (await engine.admin.why("run")).kind == "parked-forbidden"
+            _code["fixed"] = True
+            assert await engine.admin.resume("run")
             assert await run.result() == "content"
 
     run_async(main())
@@ -125,7 +126,7 @@ def test_a_run_that_begins_with_it_is_refused_at_the_start(lives: Lives, file: s
 
 
 def test_a_child_that_is_refused_is_parked_and_its_parent_waits(lives: Lives, file: str) -> None:
-    """Law 8: mended, both come to their end."""
+    """Law 8: fixed, both come to their end."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -134,8 +135,8 @@ def test_a_child_that_is_refused_is_parked_and_its_parent_waits(lives: Lives, fi
             with pytest.raises(RunParked, match="read_text"):
                 await engine.result(child, timeout=30)
             assert not (await run.status()).status.terminal
-            _code["mended"] = True
-            assert await engine.resume(child)
+            _code["fixed"] = True
+            assert await engine.admin.resume(child)
             assert await run.result(timeout=30) == "content"
 
     run_async(main())
@@ -154,7 +155,7 @@ def test_a_refusal_in_a_branch_parks_the_run(lives: Lives, file: str) -> None:
 
 
 def test_an_error_of_this_kind_from_a_step_fails_the_run_as_any_other(lives: Lives) -> None:
-    """It is recorded, so no deploy could mend it: parking would be for ever."""
+    """It is recorded, so no deploy could fix it: parking would be for ever."""
 
     async def main() -> str:
         async with lives.engine() as engine:
@@ -280,7 +281,7 @@ async def reads_then_waits(path: str) -> None:
 
 
 def test_strict_tests_can_be_made_lenient(file: str) -> None:
-    """`strict=False` leaves clocks and chance alone; files have a setting of their own."""
+    """`strict=False` leaves clocks and randomness alone; files have a setting of their own."""
     engine = VirtualEngine(strict=False, io_check="off")
     try:
         assert engine.run(reads_at_once(file)) == "content"

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from perdure import RunParked, event, limits, receive, step, workflow
+from perdure import event, limits, receive, step, workflow
 from perdure.engine.watchdog import TurnAbandoned, Watchdog
-from perdure.errors import BadArgument, Spinning
-from perdure.kernel.loop import Post
+from perdure.errors import BadArgument, RunParked, Spinning
+from perdure.kernel.eventloop.hosting import TurnMonitor
 from support.lives import Lives, run_async
 
 _gate: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def _before() -> None:
 @pytest.mark.parametrize(
     "flow", [computes_without_end, catches_whatever_comes, catches_and_goes_on], ids=lambda flow: flow.name
 )
-def test_a_computation_without_end_is_parked_and_can_be_mended(lives: Lives, flow: Any) -> None:
+def test_a_computation_without_end_is_parked_and_can_be_fixed(lives: Lives, flow: Any) -> None:
     """FAULTS D13: the turn is abandoned whatever the code catches, the place is named, the other runs go on."""
 
     async def main() -> None:
@@ -125,10 +125,10 @@ def test_a_computation_without_end_is_parked_and_can_be_mended(lives: Lives, flo
             with pytest.raises(RunParked, match=r"Spinning.*abandoned") as parked:
                 await run.result()
             assert "in without_end" in str(parked.value)
-            assert [entry.kind for entry in await engine.history("run")] == ["started"]
+            assert [entry.kind for entry in await engine.admin.history("run")] == ["started"]
             assert await (await engine.start(fine())).result() == 1
             _gate["open"] = True
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await run.result() == "out"
 
     run_async(main())
@@ -188,7 +188,7 @@ def test_awaiting_what_is_always_ready_is_parked(lives: Lives, later: bool, monk
                 with pytest.raises(RunParked, match=r"Spinning.*500 callbacks"):
                     await run.result()
                 _gate["open"] = True
-                assert await engine.resume("run")
+                assert await engine.admin.resume("run")
                 assert await run.result() == "out"
             else:
                 with pytest.raises(Spinning, match="500 callbacks"):
@@ -299,7 +299,7 @@ def end(dog: Watchdog) -> None:
 
 def test_it_sleeps_without_end_while_nothing_happens(looks: threading.Semaphore) -> None:
     """A thread that costs nothing when idle: it stops looking, and the next turns bring it back."""
-    dog = Watchdog(Post(), 0.02, 0)
+    dog = Watchdog(TurnMonitor(), 0.02, 0)
     assert dog.idle
     assert dog._thread is None, "not even a thread before the first turn"
     for _ in range(3):
@@ -314,7 +314,7 @@ def test_it_sleeps_without_end_while_nothing_happens(looks: threading.Semaphore)
 
 def test_it_does_not_sleep_while_turns_are_taken(looks: threading.Semaphore) -> None:
     """Between two turns there is nothing to see, and no later word: the next one may be the one that never ends."""
-    dog = Watchdog(Post(), 0.02, 0)
+    dog = Watchdog(TurnMonitor(), 0.02, 0)
     with dog:
         assert looks.acquire(timeout=10)
     fall_asleep(dog)
@@ -331,7 +331,7 @@ def test_one_turn_after_another_does_not_wake_it_each_time(
     monkeypatch: pytest.MonkeyPatch, looks: threading.Semaphore
 ) -> None:
     """Waking a thread takes longer than most turns: while there are turns it looks now and then by itself."""
-    dog = Watchdog(Post(), 4.0, 0)  # it looks once a second
+    dog = Watchdog(TurnMonitor(), 4.0, 0)  # it looks once a second
     dog._interval = 0.02
     with dog:
         assert looks.acquire(timeout=10)
@@ -359,7 +359,7 @@ def test_one_turn_after_another_does_not_wake_it_each_time(
 
 
 def test_it_can_be_switched_off_and_is_told_sensible_times(lives: Lives) -> None:
-    dog = Watchdog(Post(), 0, 0)
+    dog = Watchdog(TurnMonitor(), 0, 0)
     with dog:
         assert dog._thread is None
     with pytest.raises(BadArgument, match="turn_limit"):
@@ -423,8 +423,8 @@ def test_the_thread_goes_with_its_engine(lives: Lives) -> None:
     async def main() -> threading.Thread:
         async with lives.engine() as engine:
             await (await engine.start(fine())).result()
-            assert engine._worker is not None
-            thread = engine._worker._watchdog._thread
+            assert engine.worker is not None
+            thread = engine.worker.watchdog._thread
             assert thread is not None
             assert thread.is_alive()
         return thread

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from perdure.errors import StoreUnavailable
-from perdure.store.base import Created, Store
+from perdure.store.protocol import Store
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.session import Session, connect_writer, prepare_file
+from perdure.store.turn import Created
 from perdure.testing.store.kit import (
     accept,
     event,

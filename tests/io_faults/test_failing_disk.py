@@ -1,4 +1,4 @@
-"""A read, write, sync or truncation fails: an error for whoever asked, the old state or the new, and it goes on."""
+"""A read, write, sync or truncation fails: an error for the caller, the old state or the new, and it goes on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from io_faults.disk import Break, Disk, State, put
 from io_faults.life import CALLS, Dump, difference, dump, insist
 from perdure.errors import StoreError, StoreUnavailable
-from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.sqlite import SQLiteStore, wal
 from perdure.testing.store.kit import new_run, turn
 
 
 @pytest.fixture(autouse=True)
 def _often_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 2)
-    monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
-    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 2)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 2)
+    monkeypatch.setattr(wal, "CHECKPOINT_PUT_OFF_FACTOR", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_LOOK_TRANSACTIONS", 2)
 
 
 def copy(path: Path, to: Path) -> Path:

@@ -87,7 +87,7 @@ def test_a_lock_that_was_not_freed_is_forgotten(
         assert await opened[-1].get("a") is not None  # its reader has a connection, too
         unlocks.lock, unlocks.failures = LOCKS[lock], 1
         await accept(store, turn(key, 2, step_row(2)))
-        store._writer._checkpoint(SQL["checkpoint"])
+        store.writer.wal.checkpoint(SQL["checkpoint"])
         assert unlocks.failed == 1
         for seq in (3, 4):
             await asyncio.wait_for(accept(opened[-1], turn(key, seq, step_row(seq))), 10)

@@ -12,8 +12,8 @@ import pytest
 
 from io_faults.disk import Disk, Entry, State, put
 from io_faults.life import CALLS, Dump, dump
-from perdure.store.base import Existing
-from perdure.store.sqlite import SQLiteStore, bulk, writer
+from perdure.store.sqlite import SQLiteStore, bulk, wal, writer
+from perdure.store.turn import Existing
 from perdure.testing.store.kit import accept, event, new_run, step_row, turn
 
 
@@ -27,9 +27,9 @@ def disk() -> Iterator[Disk]:
 @pytest.fixture
 def _often_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The WAL is copied into the database several times within one short life, so cuts fall into that as well."""
-    monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 2)
-    monkeypatch.setattr(writer, "CHECKPOINT_PUT_OFF_FACTOR", 1)
-    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 2)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 2)
+    monkeypatch.setattr(wal, "CHECKPOINT_PUT_OFF_FACTOR", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_LOOK_TRANSACTIONS", 2)
 
 
 async def live(path: Path, disk: Disk, durability: str = "full") -> None:
@@ -122,10 +122,10 @@ def test_full_durability_syncs_before_each_acknowledgement(
     """For commits on the loop's own thread, by the writer's thread, and by the one statement of the bulk path: the last
     thing that happens to the WAL before the answer is a sync."""
     ways: list[str] = []
-    try_here, commit_all = writer.Writer._try_here, bulk.commit_all
+    try_inline, commit_all = writer.Writer._try_inline, bulk.commit_all
 
     def counted_here(self: writer.Writer, job: writer.Job) -> object:
-        outcome = try_here(self, job)
+        outcome = try_inline(self, job)
         ways.append("here" if outcome is not None else "queued")
         return outcome
 
@@ -135,7 +135,7 @@ def test_full_durability_syncs_before_each_acknowledgement(
             ways.append("bulk")
         return answers
 
-    monkeypatch.setattr(writer.Writer, "_try_here", counted_here)
+    monkeypatch.setattr(writer.Writer, "_try_inline", counted_here)
     monkeypatch.setattr(bulk, "commit_all", counted_bulk)
     asyncio.run(live(tmp_path / "a.db", disk))
     assert ways.count("here") >= 3
@@ -173,9 +173,9 @@ async def _look(store: SQLiteStore) -> bool:
 def test_what_a_killed_process_left_unsynced_is_synced_before_anybody_hears_of_it(
     tmp_path: Path, disk: Disk, ask: Callable[[SQLiteStore], Awaitable[bool]]
 ) -> None:
-    """FAULTS A2, B6: a process is killed after it wrote and before it synced. Whoever opens the file next finds the
-    change; asked to make it again the store says that it is there, and shows it to readers. By then it must have been
-    synced: what somebody has heard of survives a power cut."""
+    """FAULTS A2, B6: a process is killed after it wrote and before it synced. The next process that opens the file
+    finds the change; asked to make it again the store says that it is there, and shows it to readers. By then it must
+    have been synced: what somebody has heard of survives a power cut."""
 
     async def first() -> None:
         store = SQLiteStore(tmp_path / "a.db", vfs=disk.vfs)

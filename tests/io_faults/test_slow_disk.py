@@ -9,7 +9,7 @@ from typing import Any
 
 from io_faults.disk import Disk
 from perdure import Engine, sleep, step, workflow
-from perdure.store.base import RunFilter
+from perdure.store.model import RunFilter
 from perdure.store.sqlite import SQLiteStore
 from support.lives import run_async
 

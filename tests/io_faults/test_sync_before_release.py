@@ -1,4 +1,4 @@
-"""At full durability nothing is let loose before it is synced: no step begins and no caller hears too early."""
+"""At full durability nothing is released before it is synced: no step begins and no caller hears too early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from io_faults.disk import Disk, State, put
 from perdure import Engine, event, receive, step, workflow
-from perdure.store.sqlite import SQLiteStore, bulk, writer
+from perdure.store.sqlite import SQLiteStore, bulk, inline_commit, writer
 from support.lives import run_async
 
 RUNS = 40
@@ -100,10 +100,10 @@ def test_a_step_begins_and_a_caller_hears_only_what_a_power_cut_cannot_undo(
     """FAULTS A6, B6, law 2: for commits on the loop's own thread, for the writer's, and for the bulk path. With
     `relaxed`, which promises less, the same look finds what would be undone: the test can fail."""
     ways: set[str] = set()
-    try_here, commit_all = writer.Writer._try_here, bulk.commit_all
+    try_inline, commit_all = writer.Writer._try_inline, bulk.commit_all
 
     def seen_here(self: writer.Writer, job: writer.Job) -> Any:
-        outcome = try_here(self, job)
+        outcome = try_inline(self, job)
         if outcome is not None:
             ways.add(f"here {job.function.__name__}")
         return outcome
@@ -114,9 +114,9 @@ def test_a_step_begins_and_a_caller_hears_only_what_a_power_cut_cannot_undo(
             ways.add("bulk turns" if any(turns for turns, _ in requests) else "bulk starts")
         return answers
 
-    monkeypatch.setattr(writer.Writer, "_try_here", seen_here)
+    monkeypatch.setattr(writer.Writer, "_try_inline", seen_here)
     monkeypatch.setattr(bulk, "commit_all", seen_bulk)
-    monkeypatch.setattr(writer, "HERE_SECONDS_MAX", 1.0)  # however slow this machine is just now
+    monkeypatch.setattr(inline_commit, "INLINE_SECONDS_MAX", 1.0)  # however slow this machine is just now
     disk = Disk()
     disks.append(disk)
     run_async(live(tmp_path / "a.db", disk, durability))

@@ -13,15 +13,18 @@ from typing import Any
 
 from msgspec import Raw
 
-from perdure import Invocation
 from perdure.authoring.registry import registry
 from perdure.kernel import journal
 from perdure.kernel.commands import Command, RunStep
-from perdure.kernel.faults import encode_error
+from perdure.kernel.frontier import Frontier, decode_frontier
 from perdure.kernel.journal import Body, Record, Row, from_row, to_row
-from perdure.kernel.operation import Frontier, StepOperation, TimerOperation, decode_frontier
+from perdure.kernel.operations.receive import EventReceived
+from perdure.kernel.operations.step import StepDone, StepFailed, StepOperation, StepRetry
+from perdure.kernel.operations.timer import TimerFired, TimerOperation
 from perdure.kernel.run import Run
-from perdure.kernel.verbs import event_spec
+from perdure.kernel.values.faults import encode_error
+from perdure.kernel.verbs.checks import event_spec
+from perdure.types import Invocation
 
 START = 1_700_000_000_000_000
 
@@ -73,34 +76,30 @@ class Drive:
         """The step at this location returned `value`."""
         step = self.step(location)
         data = step.spec.result.encode(value, "a test value")
-        return self.deliver(
-            location, journal.StepDone(Raw(data), 1, Raw(step.data), step.arguments_digest(), step.site)
-        )
+        return self.deliver(location, StepDone(Raw(data), 1, Raw(step.data), step.arguments_digest(), step.site))
 
     def fail(self, location: str, error: BaseException) -> list[Command]:
         step = self.step(location)
         return self.deliver(
             location,
-            journal.StepFailed(1, encode_error(error), Raw(step.data), step.arguments_digest(), step.site),
+            StepFailed(1, encode_error(error), Raw(step.data), step.arguments_digest(), step.site),
         )
 
     def retry(self, location: str, error: BaseException, *, after: int = 1_000) -> list[Command]:
         step = self.step(location)
-        body = journal.StepRetry(
-            step.attempts + 1, encode_error(error), self.now + after, digest=step.arguments_digest()
-        )
+        body = StepRetry(step.attempts + 1, encode_error(error), self.now + after, digest=step.arguments_digest())
         return self.deliver(location, body)
 
     def fire(self, location: str) -> list[Command]:
         timer = self.run.pending.get(location)
         assert isinstance(timer, TimerOperation), f"no timer at {location!r}, only {self.pending()}"
         self.now = max(self.now, timer.at)
-        return self.deliver(location, journal.TimerFired(timer.site), after=0)
+        return self.deliver(location, TimerFired(timer.site), after=0)
 
     def receive(self, location: str, event: Any) -> list[Command]:
         spec = event_spec(type(event))
         value = Raw(spec.codec.encode(event, "a test event"))
-        return self.deliver(location, journal.EventReceived(self.next_seq, spec.name, value, self.now))
+        return self.deliver(location, EventReceived(self.next_seq, spec.name, value, self.now))
 
     def step(self, location: str) -> StepOperation:
         operation = self.run.pending.get(location)

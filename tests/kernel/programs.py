@@ -21,7 +21,6 @@ import msgspec
 from kernel.kernel_kit import Drive, steps_asked, stored, waiting_for, without_lines, without_places
 from perdure import (
     Break,
-    Invocation,
     Rollback,
     attempt,
     event,
@@ -39,10 +38,14 @@ from perdure import (
     workflow,
 )
 from perdure.kernel import journal
-from perdure.kernel.commands import Complete, EndCancelled, Fail
+from perdure.kernel.ending import GRACE_LOCATION
+from perdure.kernel.frontier import Frontier, decode_frontier
 from perdure.kernel.journal import Record, to_row
-from perdure.kernel.operation import Frontier, StepOperation, TimerOperation, decode_frontier
-from perdure.kernel.run import GRACE_LOCATION, Run
+from perdure.kernel.operations.step import StepDone, StepFailed, StepOperation
+from perdure.kernel.operations.timer import TimerOperation
+from perdure.kernel.outcomes import Complete, EndCancelled, Fail
+from perdure.kernel.run import Run
+from perdure.types import Invocation
 
 Tree = list[Any]
 
@@ -295,7 +298,7 @@ def rebuild_always(rng: random.Random, invocation: Invocation[Any], seed: int) -
             asked_before, first = len(drive.commands), drive.next_seq
             _answer(drive, rng)
             answer, *saved = (record for record in drive.records if record.seq >= first)
-            if isinstance(answer.body, (journal.StepDone, journal.StepFailed)):
+            if isinstance(answer.body, (StepDone, StepFailed)):
                 recorded.add(answer.location)
             if straight is not drive.run:
                 straight.deliver(answer)
@@ -307,17 +310,17 @@ def rebuild_always(rng: random.Random, invocation: Invocation[Any], seed: int) -
             assert not again, f"asked for again after their outcome was recorded: {again}"
             frontier = drive.frontier()
             for given in (None, frontier):
-                twin, commands = drive.rebuilt(frontier=given)
-                assert _shape(decode_frontier(twin.frontier())) == _shape(frontier)
-                assert waiting_for(twin) == drive.pending()
-                assert twin.outcome == drive.run.outcome
-                if twin.outcome is None:
-                    pending = {o.location for o in twin.pending if isinstance(o, StepOperation)}
+                rebuilt, commands = drive.rebuilt(frontier=given)
+                assert _shape(decode_frontier(rebuilt.frontier())) == _shape(frontier)
+                assert waiting_for(rebuilt) == drive.pending()
+                assert rebuilt.outcome == drive.run.outcome
+                if rebuilt.outcome is None:
+                    pending = {o.location for o in rebuilt.pending if isinstance(o, StepOperation)}
                     assert set(steps_asked(commands)) == pending
                     assert len(steps_asked(commands)) == len(pending)
             if drive.run is not straight:
                 drive.run.close()
-            drive.run = twin  # go on from the rebuilt run: the journal is all there is
+            drive.run = rebuilt  # go on from the rebuilt run: the journal is all there is
             assert GRACE_LOCATION not in recorded
         lines = [repr(without_places(to_row(record))) for record in stored(drive.records)]
         lines += [repr(without_lines(drive.run.frontier())), repr(waiting_for(drive.run))]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kernel.kernel_kit import Drive
-from perdure import BadArgument, Break, branch, join, loop, sleep, step, workflow
-from perdure.errors import Diverged, NotInWorkflow
-from perdure.kernel.commands import Complete
+from perdure import Break, branch, join, loop, sleep, step, workflow
+from perdure.errors import BadArgument, Diverged, NotInWorkflow
+from perdure.kernel.outcomes import Complete
 
 
 @step

@@ -10,7 +10,7 @@ import pytest
 
 from kernel.kernel_kit import Drive
 from perdure import RunFailed, event, receive, step, workflow
-from perdure.kernel.commands import Fail
+from perdure.kernel.outcomes import Fail
 from support.lives import Lives, run_async
 
 
@@ -101,7 +101,7 @@ def _failure(lives: Lives, invocation: Any) -> tuple[BaseException, dict[str, An
             with pytest.raises(RunFailed) as caught:
                 await run.result()
             assert (await run.status()).status == "failed"
-            last = (await engine.history("run"))[-1]
+            last = (await engine.admin.history("run"))[-1]
             assert last.kind == "failed"
             assert await other.result() == 2, "the other run goes on"
             cause = caught.value.__cause__
@@ -117,7 +117,7 @@ async def healthy() -> int:
 
 
 def test_an_exception_fails_the_run_with_type_message_notes_and_traceback(lives: Lives) -> None:
-    """FAULTS D19."""
+    """People see what was raised as Python would have shown it. FAULTS D19."""
     cause, recorded = _failure(lives, raises_plainly())
     assert type(cause) is OutOfStock
     assert cause.args == ("none left", 3)
@@ -128,7 +128,7 @@ def test_an_exception_fails_the_run_with_type_message_notes_and_traceback(lives:
 
 
 def test_an_exception_group_keeps_all_its_leaves(lives: Lives) -> None:
-    """FAULTS D20."""
+    """None of several errors is lost. FAULTS D20."""
     cause, _ = _failure(lives, raises_a_group())
     assert isinstance(cause, ExceptionGroup)
     assert isinstance(cause.exceptions[0], ValueError)
@@ -144,7 +144,7 @@ def test_raising_cancelled_error_by_itself_is_a_failure(lives: Lives) -> None:
 
 
 def test_a_recursion_error_is_a_failure(lives: Lives) -> None:
-    """FAULTS D25."""
+    """It fails the run like any other exception, and the worker goes on. FAULTS D25."""
     cause, _ = _failure(lives, recurses())
     assert isinstance(cause, RecursionError)
 

@@ -12,8 +12,9 @@ import pytest
 
 import perdure
 from kernel.kernel_kit import Drive
-from perdure import Engine, Forbidden, workflow
-from perdure.kernel.loop import RunLoop
+from perdure import Engine, workflow
+from perdure.errors import Forbidden
+from perdure.kernel.eventloop.loop import RunLoop
 from support.lives import Lives, run_async
 
 _act: dict[str, Any] = {}

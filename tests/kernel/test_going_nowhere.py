@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from perdure import RunConflict, RunParked, info, limits, start_child, step, workflow
+from perdure import info, limits, start_child, step, workflow
+from perdure.errors import RunConflict, RunParked
 from support.lives import Lives, run_async
 
 _gates: dict[str, bool] = {}
@@ -83,7 +84,7 @@ def test_a_loop_that_never_waits_is_parked_and_can_be_resumed(lives: Lives, monk
             assert (await run.status()).status == "parked"
             assert await (await engine.start(goes_fine())).result() == "there"
             _gates["open"] = True
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await run.result() == "out"
 
     run_async(main())
@@ -102,7 +103,7 @@ def test_waiting_for_something_unknown_is_parked_with_its_place(lives: Lives, de
             assert "test_going_nowhere.py" in str(parked.value)
             assert await (await engine.start(goes_fine())).result() == "there"
             _gates["open"] = True
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await run.result() == "out"
 
     run_async(main())

@@ -6,7 +6,7 @@ import asyncio
 
 from kernel.kernel_kit import Drive
 from perdure import sleep, step, workflow
-from perdure.kernel.commands import Complete
+from perdure.kernel.outcomes import Complete
 
 
 @step
@@ -35,7 +35,7 @@ async def located() -> None:
 
 
 def test_locations_say_where_an_operation_is() -> None:
-    """DESIGN section 4: branch path, name, and `#n` from the second use; a task of one step is that step."""
+    """Branch path, name, and `#n` from the second use; a task of one step is that step."""
     with Drive(located()) as drive:
         seen: list[str] = []
         while drive.run.outcome is None:
@@ -97,7 +97,7 @@ async def asks_for_a_name() -> str:
 
 
 def test_the_name_of_a_step_s_coroutine_is_plain_text() -> None:
-    """Law 9: whoever looks at it may store it, as any other value."""
+    """Law 9: code that looks at it may store it, as any other value."""
     with Drive(asks_for_a_name()) as drive:
         drive.finish("at_work", 1)
         outcome = drive.run.outcome
@@ -127,7 +127,7 @@ async def sets_timers() -> None:
 
 
 def test_timers_are_called_what_people_call_them() -> None:
-    """DESIGN section 4: a sleep is a sleep and every limit a timeout, whatever asyncio calls inside."""
+    """A sleep is a sleep and every limit a timeout, whatever asyncio calls inside."""
     with Drive(sets_timers()) as drive:
         timers: list[str] = []
         while drive.run.outcome is None:
@@ -144,7 +144,7 @@ async def names_its_waits() -> None:
 
 
 def test_a_name_given_to_a_wait_is_its_location_also_in_a_task() -> None:
-    """DESIGN section 4: `name=` overrides the name of the verb."""
+    """The argument `name=` overrides the name of the verb."""
     with Drive(names_its_waits()) as drive:
         assert drive.pending() == ["timer pause", "timer longer-pause"]
         drive.fire("pause")

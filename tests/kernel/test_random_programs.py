@@ -14,7 +14,7 @@ BATCH = 50
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_a_random_program_rebuilt_after_every_record_never_diverges(first: int) -> None:
-    """CONFORMANCE R7, P4; DESIGN section 4: no divergence, no step asked for twice, the same frontier.
+    """CONFORMANCE R7, P4: no divergence, no step asked for twice, the same frontier.
 
     To repeat one: `explore(seed)`.
     """

@@ -146,9 +146,9 @@ def test_eviction_runs_no_step_of_a_finally_block(lives: Lives) -> None:
                 return all(view.status == "waiting" for view in await engine.list())
 
             await until(all_waiting)
-            worker = engine._worker
+            worker = engine.worker
             assert worker is not None
-            await until(lambda: len(worker.coordinator) <= 1)
+            await until(lambda: len(worker.residents) <= 1)
             assert _ran == []
             for number in range(6):
                 await engine.send(f"run-{number}", Finish())
@@ -191,7 +191,7 @@ def test_nested_cleanup_that_waits_runs_no_step() -> None:
     """FAULTS 3.22: a coroutine that waits in `finally` is closed again until it is really over."""
     drive = Drive(cleans_up_twice())
     assert drive.pending() == ["receive receive"]
-    main = drive.run._main
+    main = drive.run.main
     assert main is not None
     drive.close()
     assert main.get_coro().cr_frame is None, "it is still suspended"

@@ -27,7 +27,7 @@ DRAWN = dict(re.findall(r"(\w+)\s+(P-\d{3})", errors.__doc__ or ""))
 
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c not in GROUPS], ids=lambda c: c.__name__)
 def test_an_error_has_its_code_in_the_tree(cls: type[PerdureError]) -> None:
-    """STYLE: stable code last, the tree at the top of the module."""
+    """Stable code last, the tree at the top of the module."""
     assert "code" in vars(cls), "it shares the code of its base"
     assert DRAWN.get(cls.__name__) == cls.code
 
@@ -42,6 +42,6 @@ def test_the_tree_draws_nothing_that_does_not_exist() -> None:
 
 
 def test_the_code_comes_last_in_the_message() -> None:
-    """STYLE: what happened, then the code."""
+    """What happened, then the code."""
     assert str(errors.RunNotFound("no run has the id 'x'.")) == "no run has the id 'x'. [P-001]"
     assert errors.RunNotFound("no run has the id 'x'.").message == "no run has the id 'x'."

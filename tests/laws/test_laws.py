@@ -1,9 +1,8 @@
-"""One test for each law of DESIGN section 2. Each tries to break its law; the folders named test it in depth."""
+"""One test for each law of docs/reference/laws.md. Each tries to break its law; the folders named test it in depth."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 
 from kernel.kernel_kit import Drive, steps_asked
-from perdure import Engine, RunCancelled, StoreUnavailable, event, receive, send, sleep, start_child, step, workflow
-from perdure.kernel.commands import Complete
-from perdure.store.base import CommitResult, Created, Creation, Existing, Store, Turn
+from perdure import Engine, RunCancelled, event, receive, send, sleep, start_child, step, workflow
+from perdure.kernel.outcomes import Complete
 from support.effects import Effects
+from support.faulty_stores import DisturbedStore, Hold, lose_answer, sent_first
 from support.lives import Lives, run_async, until
 
 
@@ -77,43 +76,6 @@ async def racing() -> str:
     return f"{done.pop().result()} won"
 
 
-class Spy:
-    """A store that passes everything on; a test watches or disturbs what it commits."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.turns: list[Turn] = []
-        self.before: Callable[[], Awaitable[None]] | None = None
-        self.fails_after: set[str] = set()
-        self._answered: set[tuple[int, int]] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
-        self.turns += [turn for _, turn in creations if turn is not None]
-        created = await self._store.create_all(creations)
-        if "create" in self.fails_after:
-            self.fails_after.discard("create")
-            raise StoreUnavailable("the answer got lost.")
-        return created
-
-    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-        self.turns += turns
-        if self.before is not None:
-            await self.before()
-        results = await self._store.commit(turns)
-        if "commit" in self.fails_after and self.fails_after_once(turns):
-            raise StoreUnavailable("the answer got lost.")
-        return results
-
-    def fails_after_once(self, turns: Sequence[Turn]) -> bool:
-        """Whether these turns are sent for the first time: each answer is lost once."""
-        fresh = [t for t in turns if (t.key, t.expected_seq) not in self._answered]
-        self._answered |= {(t.key, t.expected_seq) for t in turns}
-        return bool(fresh)
-
-
 @pytest.fixture(autouse=True)
 def _count_here(effects: Effects) -> None:
     _paths["effects"] = effects
@@ -147,23 +109,18 @@ def test_law_2_commit_before_effect(lives: Lives, effects: Effects) -> None:
     """While the commit of a result is held back, the next step does not start and nobody hears of the result."""
 
     async def main() -> None:
-        store = Spy(lives.store())
-        held, let_go = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            held.set()
-            await let_go.wait()
-
-        store.before = hold
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        store = DisturbedStore(lives.store())
+        hold = Hold()
+        store.before("commit", hold)
+        async with Engine(store, sweep_interval=0.02) as engine:
             run = await engine.start(law_two_steps(), id="run")
-            await held.wait()
+            await hold.reached.wait()
             for _ in range(100):  # the loop has every chance to do it wrong
                 await asyncio.sleep(0)
             assert effects.lines() == ["counted 1"]
             with pytest.raises(TimeoutError):
                 await run.result(timeout=0)
-            let_go.set()
+            hold.release.set()
             assert await run.result() == 3
         assert effects.lines() == ["counted 1", "counted 2"]
 
@@ -174,19 +131,20 @@ def test_law_3_one_commit_per_turn(lives: Lives) -> None:
     """A turn that starts a child, sends an event and asks for a step is one commit, with everything in it."""
 
     async def main() -> None:
-        store = Spy(lives.store())
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        store = DisturbedStore(lives.store())
+        turns = store.note_turns()
+        async with Engine(store, sweep_interval=0.02) as engine:
             await engine.start(listening(), id="target")
-            store.turns.clear()
+            turns.clear()
             run = await engine.start(busy_turn("target"), id="run")
-            first = store.turns[0]
+            first = turns[0]
             assert [entry.row.kind for entry in first.entries] == ["child_started", "sent"]
             assert all(entry.effect is not None for entry in first.entries)
             assert first.frontier is not None
             assert await run.result() == [1]
             assert await engine.result("target") == 5
-            key = first.key or store.turns[-1].key
-            sequence = [t.expected_seq for t in store.turns if t.key in (0, key) and t.entries]
+            key = first.key or turns[-1].key
+            sequence = [t.expected_seq for t in turns if t.key in (0, key) and t.entries]
             assert len(sequence) == len(set(sequence)), "a part of a turn was written by itself"
 
     run_async(main())
@@ -215,12 +173,12 @@ def test_law_6_writes_are_safe_to_repeat(lives: Lives, effects: Effects) -> None
     """Every commit is durable but its answer is lost: nothing is lost, nothing is done twice."""
 
     async def main() -> None:
-        store = Spy(lives.store())
-        store.fails_after = {"commit"}
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        store = DisturbedStore(lives.store())
+        store.after("commit", lose_answer, sent_first())
+        async with Engine(store, sweep_interval=0.02) as engine:
             run = await engine.start(law_two_steps(), id="run")
             assert await run.result() == 3
-            kinds = [entry.kind for entry in await engine.history("run")]
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
         assert kinds == ["started", "step_done", "step_done", "completed"]
 
     run_async(main())
@@ -231,25 +189,20 @@ def test_law_7_terminal_is_absorbing(lives: Lives) -> None:
     """A run that was terminated while its last commit was on the way stays cancelled; all readers agree."""
 
     async def main() -> None:
-        store = Spy(lives.store())
-        held, let_go = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            held.set()
-            await let_go.wait()
-
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+        store = DisturbedStore(lives.store())
+        hold = Hold()
+        async with Engine(store, sweep_interval=0.02) as engine:
             run = await engine.start(listening(), id="run")
-            store.before = hold
+            store.before("commit", hold)
             await run.send(Tick(1))
-            await held.wait()
-            assert await engine.terminate("run", "enough")
-            let_go.set()
+            await hold.reached.wait()
+            assert await engine.admin.terminate("run", "enough")
+            hold.release.set()
             with pytest.raises(RunCancelled, match="enough"):
                 await run.result()
         async with lives.engine() as engine:
             assert (await engine.status("run")).status == "cancelled"
-            assert [entry.kind for entry in await engine.history("run")][-1] == "cancelled"
+            assert [entry.kind for entry in await engine.admin.history("run")][-1] == "cancelled"
             assert not await engine.cancel("run")
 
     run_async(main())
@@ -281,7 +234,7 @@ def test_law_8_park_never_lose(lives: Lives, monkeypatch: pytest.MonkeyPatch) ->
             assert await engine.result("other") == 2
         _code["renamed"] = False
         async with lives.engine() as engine:
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             assert await engine.result("run") == 1
 
     _code["renamed"] = False
@@ -358,6 +311,6 @@ def test_law_10_suspension_is_not_an_exception() -> None:
 
 
 def test_every_law_has_its_test() -> None:
-    """DESIGN section 3: one test per law."""
+    """One test per law."""
     text = Path(__file__).read_text()
     assert all(f"def test_law_{number}_" in text for number in range(1, 11))

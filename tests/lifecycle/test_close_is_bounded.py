@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from perdure import Engine, StoreUnavailable, limits, sleep, step, workflow
-from perdure.store.base import CommitResult, Release, RunRow, Turn
+from perdure import Engine, limits, sleep, step, workflow
+from perdure.errors import StoreUnavailable
 from perdure.store.memory import MemoryStore
+from perdure.store.model import RunRow
+from support.faulty_stores import Call, DisturbedStore, never
 from support.lives import run_async, until
 
 #: Closing in these tests takes about a second; where something has no bound, the patience of `run_async` is over.
@@ -38,34 +40,17 @@ async def one_step() -> str:
     return await quick()
 
 
-class Unanswering(MemoryStore):
-    """One of its calls is never answered, once it is told to."""
+class Unanswering(DisturbedStore):
+    """Does not answer one of its calls any more, once `fall_silent` is called."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.is_silent = False
-        self.asked: list[str] = []
-        self._silence = name
+        super().__init__(MemoryStore())
+        self.asked = self.note("unregister_worker", "release", "commit", "close")
+        self._silent = name
 
-    async def _answer(self, name: str) -> None:
-        self.asked.append(name)
-        if self.is_silent and name == self._silence:
-            await asyncio.Event().wait()
-
-    async def unregister_worker(self, worker_id: str, at: int) -> None:
-        await self._answer("unregister_worker")
-        await super().unregister_worker(worker_id, at)
-
-    async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
-        await self._answer("release")
-        await super().release(worker_id, releases)
-
-    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-        await self._answer("commit")
-        return await super().commit(turns)
-
-    async def close(self) -> None:
-        await self._answer("close")
+    def fall_silent(self) -> None:
+        if self._silent:
+            self.before(self._silent, never)
 
 
 def _left(before: set[asyncio.Task[Any]]) -> list[str]:
@@ -80,7 +65,7 @@ def test_a_store_that_does_not_answer_is_an_error(name: str) -> None:
     async def main() -> None:
         store, before = Unanswering(name), asyncio.all_tasks()
         engine = await Engine(store).open()
-        store.is_silent = True
+        store.fall_silent()
         with pytest.raises(StoreUnavailable, match=r"did not answer for .* seconds while the engine was closed"):
             await engine.close(grace=0.1)
         assert store.asked == ["unregister_worker", "close"]
@@ -96,7 +81,7 @@ def test_runs_that_cannot_be_given_back_are_left_to_the_next_worker() -> None:
     async def main() -> None:
         store, before = Unanswering("release"), asyncio.all_tasks()
         engine = await Engine(store, residents_max=1).open()
-        store.is_silent = True
+        store.fall_silent()
         for number in range(3):
             await engine.start(sleeps(), id=f"run-{number}")
         await until(lambda: "release" in store.asked)
@@ -108,13 +93,13 @@ def test_runs_that_cannot_be_given_back_are_left_to_the_next_worker() -> None:
     run_async(main(), PATIENCE_SECONDS)
 
 
-async def _row(store: MemoryStore, number: int) -> RunRow:
+async def _row(store: DisturbedStore, number: int) -> RunRow:
     row = await store.get(f"run-{number}")
     assert row is not None
     return row
 
 
-@pytest.mark.parametrize("name", ["close", "nothing"])
+@pytest.mark.parametrize("name", ["close", ""], ids=["close", "nothing"])
 def test_closing_that_is_thrown_away_with_its_loop_waits_for_nothing(name: str) -> None:
     """The interpreter closes the coroutines of a loop that is gone: nothing can be awaited any more, and no call of the
     store may be left behind that was begun and never awaited."""
@@ -122,46 +107,41 @@ def test_closing_that_is_thrown_away_with_its_loop_waits_for_nothing(name: str) 
     async def begin() -> tuple[Engine, Coroutine[Any, Any, None]]:
         store = Unanswering(name)
         engine = await Engine(store).open()
-        store.is_silent = True
+        store.fall_silent()
         closing = engine.close()
         closing.send(None)
         return engine, closing
 
     engine, closing = run_async(begin(), PATIENCE_SECONDS)
     closing.close()
-    assert engine._client is None
-
-
-class Stubborn(MemoryStore):
-    """Swallows the cancellation of whoever asks it for news."""
-
-    asked: asyncio.Event
-
-    async def news(self, worker_id: str, cursor: int) -> Any:
-        if self.asked.is_set():
-            while True:
-                try:
-                    return await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    if not self.asked.is_set():
-                        raise
-        return await super().news(worker_id, cursor)
+    assert engine.parts is None
 
 
 def test_a_sweep_that_does_not_end_is_left_behind() -> None:
     """A store that swallows the cancellation of the sweep: the rest is closed in order."""
 
     async def main() -> None:
-        store = Stubborn()
-        store.asked = asyncio.Event()
+        is_over = False
+
+        async def swallow_cancellation(_: Call) -> None:
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if is_over:
+                        raise
+
+        store = DisturbedStore(MemoryStore())
         engine = await Engine(store, sweep_interval=0.01).open()
         run = await engine.start(one_step(), id="run")
         assert await run.result() == "done"
-        store.asked.set()
-        await asyncio.sleep(0.1)
-        await engine.close()
-        assert await store.workers() == []
-        store.asked.clear()
+        asked = store.before("news", swallow_cancellation)
+        try:
+            await until(lambda: asked.hits > 0)
+            await engine.close()
+            assert await store.workers() == []
+        finally:
+            is_over = True
 
     run_async(main(), PATIENCE_SECONDS)
 
@@ -172,9 +152,9 @@ def test_the_grace_is_measured_by_the_clock() -> None:
     async def main() -> float:
         store, loop = Unanswering("commit"), asyncio.get_running_loop()
         engine = await Engine(store).open()
-        store.is_silent = True
+        store.fall_silent()
         starting = asyncio.ensure_future(engine.start(one_step(), id="run"))
-        await until(lambda: any(resident.in_flight for resident in engine._worker.coordinator))  # type: ignore[union-attr]
+        await until(lambda: any(resident.in_flight for resident in engine.worker.residents))  # type: ignore[union-attr]
         starting.cancel()
         going = True
 

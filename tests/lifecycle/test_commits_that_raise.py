@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from perdure import Engine, RunParked, step, workflow
-from perdure.store.base import Creation, Release, RunKey, Turn
+from perdure import Engine, step, workflow
+from perdure.errors import RunParked
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
+from support.faulty_stores import Call, DisturbedStore, raising
 from support.lives import run_async
 
 #: What the tests let the store choke on: a location in a turn, an id at the start.
@@ -45,62 +44,35 @@ class _Odd(Exception):
     """Not one of the errors of a store."""
 
 
-def _choking(base: Any) -> Any:
-    class Choking(base):  # type: ignore[misc]
-        """Raises for whole groups, in one of which is the run of the test. `after`: having stored them."""
-
-        after = False
-        parks = 0
-        releases = 0
-
-        async def commit(self, turns: Sequence[Turn]) -> Any:
-            is_bad = any(entry.row.location == BAD for turn in turns for entry in turn.entries)
-            if is_bad and not self.after:
-                raise _Odd("the store chokes")
-            answer = await super().commit(turns)
-            if is_bad:
-                raise _Odd("the store chokes")
-            return answer
-
-        async def create_all(self, creations: Sequence[Creation]) -> Any:
-            is_bad = any(new.id == BAD for new, _ in creations)
-            if is_bad and not self.after:
-                raise _Odd("the store chokes")
-            answer = await super().create_all(creations)
-            if is_bad and len(creations) > 1:
-                raise _Odd("the store chokes")
-            return answer
-
-        async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
-            self.parks += 1
-            if self.parks == 1:
-                raise _Odd("the store chokes")
-            return bool(await super().park(key, epoch, reason, at))
-
-        async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
-            self.releases += 1
-            if self.releases <= 2:
-                raise _Odd("the store chokes")
-            await super().release(worker_id, releases)
-
-    return Choking
+CHOKE = raising(_Odd, "the store chokes")
 
 
-MAKERS: dict[str, Callable[[Path], Any]] = {
-    "memory": lambda _: _choking(MemoryStore)(),
-    "sqlite": lambda path: _choking(SQLiteStore)(path / "x.db"),
-}
+def _holds_bad_record(call: Call) -> bool:
+    return any(entry.row.location == BAD for turn in call.turns for entry in turn.entries)
 
 
-@pytest.fixture(params=list(MAKERS))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MAKERS[request.param](tmp_path)
+def _creates_bad_run(call: Call) -> bool:
+    return any(new.id == BAD for new, _ in call.args[0])
+
+
+def _creates_bad_run_and_others(call: Call) -> bool:
+    return _creates_bad_run(call) and len(call.args[0]) > 1
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> DisturbedStore:
+    """The first parking and the first two releases raise as well."""
+    disturbed = DisturbedStore(MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "x.db"))
+    disturbed.before("park", CHOKE, times=1)
+    disturbed.before("release", CHOKE, times=2)
+    return disturbed
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["nothing stored", "all stored"])
-def test_the_run_whose_turn_raises_is_parked_and_the_others_end(store: Any, after: bool) -> None:
+def test_the_run_whose_turn_raises_is_parked_and_the_others_end(store: DisturbedStore, after: bool) -> None:
     """Also if the call raised although it had stored everything (law 6), and if parking itself raises at first."""
-    store.after = after
+    store.around("commit", CHOKE, _holds_bad_record, before=not after)
+    parks = store.note("park")
 
     async def main() -> None:
         async with Engine(store) as engine:
@@ -113,16 +85,16 @@ def test_the_run_whose_turn_raises_is_parked_and_the_others_end(store: Any, afte
                 else:
                     with pytest.raises(RunParked, match="cannot be stored: _Odd: the store chokes"):
                         await odd.result()
-            assert store.after or store.parks == 2
-            assert not await store.held(engine._worker.id)  # type: ignore[union-attr]
+            assert after or len(parks) == 2
+            assert not await store.held(engine.worker.id)  # type: ignore[union-attr]
 
     run_async(main())
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["nothing stored", "all stored"])
-def test_the_start_that_raises_is_told_to_its_caller_and_the_others_start(store: Any, after: bool) -> None:
+def test_the_start_that_raises_is_told_to_its_caller_and_the_others_start(store: DisturbedStore, after: bool) -> None:
     """`on_conflict="raise"`: a run that was stored by the call which raised is no conflict with itself."""
-    store.after = after
+    store.around("create_all", CHOKE, _creates_bad_run_and_others if after else _creates_bad_run, before=not after)
 
     async def main() -> None:
         async with Engine(store) as engine:
@@ -137,8 +109,9 @@ def test_the_start_that_raises_is_told_to_its_caller_and_the_others_start(store:
     run_async(main())
 
 
-def test_runs_that_cannot_be_given_back_are_given_back_later(store: Any) -> None:
+def test_runs_that_cannot_be_given_back_are_given_back_later(store: DisturbedStore) -> None:
     """An eviction whose release raises: the runs are found again when there is something for them to do."""
+    releases = store.note("release")
 
     @workflow
     async def naps(number: int) -> int:
@@ -150,6 +123,6 @@ def test_runs_that_cannot_be_given_back_are_given_back_later(store: Any) -> None
             runs = [await engine.start(naps(n)) for n in range(8)]
             async with asyncio.timeout(20):
                 assert [await run.result() for run in runs] == list(range(8))
-            assert store.releases > 2
+            assert len(releases) > 2
 
     run_async(main())

@@ -73,7 +73,7 @@ async def recorded(lives: Lives) -> set[str]:
     found: set[str] = set()
     async with lives.engine(worker=False) as client:
         for view in await client.list():
-            for entry in await client.history(view.id):
+            for entry in await client.admin.history(view.id):
                 if entry.kind.startswith("step_"):
                     found.add(f"{view.id}:{entry.location}:{entry.data.get('attempt', 1)}")
     return found
@@ -96,7 +96,7 @@ def test_crash_at_every_record_gives_the_same_result_and_repeats_nothing_recorde
             ran.clear()
             async with one.engine() as engine:
                 assert await act(engine) == EXPECTED, f"after a crash at record {limit}"
-                kinds = Counter(entry.kind for entry in await engine.history("run"))
+                kinds = Counter(entry.kind for entry in await engine.admin.history("run"))
             again = set(ran) & kept
             assert not again, f"recorded work was repeated after a crash at record {limit}: {again}"
             assert max(first.values(), default=1) == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perdure import ChildFailed, RunFailed, join, step, workflow
-from perdure.kernel.faults import encode_error
+from perdure.kernel.values.faults import encode_error
 from support.lives import Lives, run_async
 
 HERE = Path(__file__).name

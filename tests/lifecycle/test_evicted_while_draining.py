@@ -43,7 +43,7 @@ def test_a_run_evicted_by_a_draining_worker_is_not_lost(lives: Lives) -> None:
         closing = asyncio.ensure_future(engine.close(grace=5))
         await asyncio.sleep(0)  # it drains from here on
         gates["a"].set()
-        while engine._worker is not None and engine._worker.coordinator.holds("a"):
+        while engine.worker is not None and engine.worker.residents.holds("a"):
             await asyncio.sleep(0.001)
         gates["b"].set()
         await closing

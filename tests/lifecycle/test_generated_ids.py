@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine, workflow
-from perdure.engine.ids import new_run_id
+from perdure.admin.ids import new_run_id
 from support.lives import run_async
 
 NOW = 1_790_000_000_123_456  # microseconds

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from lifecycle.faulty_store import FaultyStore
 from perdure import Engine, sleep, step, workflow
+from support.faulty_stores import OutageStore
 from support.lives import Lives, run_async
 
 
@@ -42,12 +42,12 @@ def test_a_long_outage_is_said_once_not_at_every_try(
     monkeypatch.setattr("perdure.limits.STORAGE_RETRY_SECONDS_MAX", 0.001)
 
     async def main() -> int:
-        store = FaultyStore(lives.store(), 0, after=False)
+        store = OutageStore(lives.store(), 0, after=False)
         engine = Engine(store, sweep_interval=0.01)  # type: ignore[arg-type]
         async with engine:
             run = await engine.start(sums(), id="run")
             store.fail_at = range(store.counts.total() + 1, store.counts.total() + 201)
-            engine._worker.errands.claim()  # type: ignore[union-attr]
+            engine.worker.requests.claim()  # type: ignore[union-attr]
             while store.counts.total() not in store.fail_at and len(store.failed) < 200:
                 await asyncio.sleep(0.001)
             while len(store.failed) < 200:

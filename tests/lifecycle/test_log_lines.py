@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from events.kinds import Note
-from perdure import Engine, RunCancelled, RunFailed, RunParked, receive, step, workflow
+from perdure import Engine, RunCancelled, RunFailed, receive, step, workflow
+from perdure.errors import RunParked
 from support.lives import Lives, run_async, until
 
 SECRET = "payload-that-is-nobodys-business"

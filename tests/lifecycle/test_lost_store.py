@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, StoreLost, event, receive, step, workflow
-from perdure.store.base import Status, Store
+from perdure import Engine, event, receive, step, workflow
+from perdure.errors import StoreLost
+from perdure.store.model import Status
+from perdure.store.protocol import Store
 from perdure.store.sqlite import SQLiteStore, presence
 from perdure.store.sqlite.queries import SQL
 from stores.store_kit import accept, create, row_of, step_row, turn
@@ -138,7 +140,7 @@ def test_what_another_process_wrote_meanwhile_is_left_alone(tmp_path: Path) -> N
         store = SQLiteStore(path)
         await store.open()
         key = await create(store, "a")
-        store._writer._checkpoint(SQL["checkpoint"])  # type: ignore[union-attr]
+        store.writer.wal.checkpoint(SQL["checkpoint"])
         await accept(store, turn(key, 2, step_row(2)))
         for name in ("-wal", "-shm"):
             _delete(name)(path)
@@ -156,7 +158,9 @@ def test_what_another_process_wrote_meanwhile_is_left_alone(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("accident", ["deleted database", "deleted -wal", "replaced database"])
 @pytest.mark.parametrize("waiting", [in_a_step, for_an_event], ids=["in a step", "for an event"])
-def test_whoever_waits_is_told(tmp_path: Path, accident: str, waiting: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_waiter_hears_of_it(
+    tmp_path: Path, accident: str, waiting: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """`result()` of a run in memory, of one elsewhere, and `start` raise; the log says it once; the engine closes."""
 
     async def main() -> None:
@@ -196,7 +200,7 @@ def test_a_commit_that_finds_out_ends_the_worker(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with Engine(tmp_path / "a.db", sweep_interval=600) as engine:
-            engine._recovery.hint = lambda: None  # type: ignore[method-assign, union-attr]
+            engine.parts.sweep.hint = lambda: None  # type: ignore[method-assign, union-attr]
             run = await engine.start(steps_without_end(), id="a")
             await began.wait()
             _delete("")(tmp_path / "a.db")
@@ -214,7 +218,7 @@ def test_closing_the_last_connection_is_no_accident(tmp_path: Path) -> None:
         store: Store = SQLiteStore(tmp_path / "a.db")
         await store.open()
         key = await create(store, "a")
-        store._writer.drop()  # type: ignore[attr-defined]
+        store.writer.drop()
         assert not (tmp_path / "a.db-wal").exists()
         await accept(store, turn(key, 2, step_row(2)))
         assert (await row_of(store, "a")).next_seq == 3

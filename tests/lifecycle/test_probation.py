@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from perdure import limits
-from perdure.engine.probation import Probation, group_size
-from perdure.store.base import Acquittal, RunRow, Status
+from perdure.engine.worker.probation import Probation, group_size
+from perdure.store.model import Acquittal, RunRow, Status
 
 MAX = limits.RECOVERIES_MAX_DEFAULT
 
@@ -127,7 +127,7 @@ def test_poison_is_parked_and_nobody_else(count: int, poisons: int, kills_after:
     poisoned = [run.attempts for run in world.runs if run.kills]
     others = max(run.attempts for run in world.runs if not run.kills)
     print(f"{count=} {poisons=} {kills_after=} {seconds=}: {world.deaths} deaths, {poisoned=}, {others=}")
-    # One that kills later than the time of probation is taken for innocent while there are others to suspect.
+    # One that kills later than the time of probation is not suspected while there are others to suspect.
     assert all(number >= MAX for number in poisoned)
     if kills_after < limits.SUSPECT_SECONDS:
         assert poisoned == [MAX] * poisons

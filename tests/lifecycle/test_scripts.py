@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import RunConflict, RunFailed, step, workflow
+from perdure import RunFailed, step, workflow
+from perdure.errors import RunConflict
 from support.effects import Effects
 from support.processes import Process
 
@@ -28,7 +29,7 @@ async def fails_in_a_script() -> None:
 
 
 def test_script_runs_a_workflow_to_its_end(tmp_path: Path) -> None:
-    """DESIGN 1: in memory, on a file, on a path object; the same id twice is the same run."""
+    """In memory, on a file, on a path object; the same id twice is the same run."""
     assert perdure.run(doubles(2)) == 4
     path = tmp_path / "script.db"
     assert perdure.run(doubles(3), store=path, id="run") == 6
@@ -38,14 +39,14 @@ def test_script_runs_a_workflow_to_its_end(tmp_path: Path) -> None:
 
 
 def test_failure_of_the_run_is_raised(tmp_path: Path) -> None:
-    """DESIGN 1: with the workflow's own error as the cause."""
+    """With the workflow's own error as the cause."""
     with pytest.raises(RunFailed) as caught:
         perdure.run(fails_in_a_script(), store=tmp_path / "script.db")
     assert isinstance(caught.value.__cause__, LookupError)
 
 
 def test_script_killed_in_the_middle_goes_on_when_run_again(tmp_path: Path, effects: Effects) -> None:
-    """DESIGN 1, FAULTS A8: recorded steps do not run again; the one that was cut off does."""
+    """FAULTS A8: recorded steps do not run again; the one that was cut off does."""
     path, env = str(tmp_path / "test.db"), {"EFFECTS": str(effects.path)}
     with Process("lifecycle.script_children:script", path, env=env) as process:
         assert process.line() == ""

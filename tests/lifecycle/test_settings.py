@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from perdure import BadArgument, Engine, limits
+from perdure import Engine, limits
 from perdure.engine.settings import load_settings
+from perdure.errors import BadArgument
 
 
 def pyproject(directory: Path, text: str) -> Path:
@@ -18,7 +19,7 @@ def pyproject(directory: Path, text: str) -> Path:
 
 
 def test_argument_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
-    """DESIGN 6."""
+    """Each setting by itself: one may come from an argument, another from the file."""
     directory = pyproject(tmp_path, "[tool.perdure]\nsteps_max = 7\nresidents_max = 8\nrecoveries_max = 9\n")
     environment = {"PERDURE_STEPS_MAX": "17", "PERDURE_RESIDENTS_MAX": "18", "PERDURE_CANCEL_GRACE": "1.5"}
     settings = load_settings({"steps_max": 27}, environment, directory)
@@ -30,7 +31,7 @@ def test_argument_beats_environment_beats_file_beats_default(tmp_path: Path) -> 
 
 
 def test_engine_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DESIGN 6."""
+    """An engine without arguments has the settings of `PERDURE_*`."""
     monkeypatch.setenv("PERDURE_STEPS_MAX", "3")
     monkeypatch.setenv("PERDURE_ARGUMENTS_CHECK", "park")
     engine = Engine(":memory:")
@@ -59,7 +60,7 @@ def test_engine_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=str,
 )
 def test_impossible_settings_are_refused_with_their_name(arguments: dict[str, Any]) -> None:
-    """DESIGN 6: before anything is opened."""
+    """Before anything is opened."""
     with pytest.raises(BadArgument) as caught:
         Engine(":memory:", **arguments)
     assert next(iter(arguments)) in str(caught.value)
@@ -67,12 +68,12 @@ def test_impossible_settings_are_refused_with_their_name(arguments: dict[str, An
 
 
 def test_impossible_setting_in_the_environment_is_refused() -> None:
-    """DESIGN 6."""
+    """With the name of the setting."""
     with pytest.raises(BadArgument, match="steps_max"):
         load_settings({}, {"PERDURE_STEPS_MAX": "lots"})
 
 
 def test_unknown_setting_in_pyproject_is_refused(tmp_path: Path) -> None:
-    """DESIGN 6: a typing mistake in the file is not silently ignored."""
+    """A typing mistake in the file is not silently ignored."""
     with pytest.raises(BadArgument, match="step_max"):
         load_settings({}, {}, pyproject(tmp_path, "[tool.perdure]\nstep_max = 7\n"))

@@ -1,4 +1,4 @@
-"""Closing an engine: running steps get their grace, runs are given back, the next engine goes on at once."""
+"""Closing an engine: running steps get their grace, runs are released, the next engine goes on at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine, current_step, sleep, step, workflow
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 from support.processes import Process
 
@@ -73,7 +73,7 @@ async def sleeps_through() -> str:
 def test_step_that_ends_within_the_grace_is_stored_and_what_follows_is_left_to_the_next_engine(
     lives: Lives,
 ) -> None:
-    """DESIGN 6: close drains: the step's result is kept, nothing new is started."""
+    """Close drains: the step's result is kept, nothing new is started."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -85,7 +85,7 @@ def test_step_that_ends_within_the_grace_is_stored_and_what_follows_is_left_to_t
             await closing
         assert did == ["a began", "a ended"]
         async with lives.engine(worker=False) as client:
-            assert [entry.kind for entry in await client.history("run")] == ["started", "step_done"]
+            assert [entry.kind for entry in await client.admin.history("run")] == ["started", "step_done"]
             assert (await client.status("run")).status is Status.PENDING
         async with lives.engine() as engine:
             assert await engine.result("run", timeout=10) == "a"
@@ -95,7 +95,7 @@ def test_step_that_ends_within_the_grace_is_stored_and_what_follows_is_left_to_t
 
 
 def test_step_that_outlives_the_grace_is_cancelled_and_runs_again_in_the_next_engine(lives: Lives) -> None:
-    """DESIGN 6: its run is given back, not failed; the interruption does not count as an attempt or a crash."""
+    """Its run is released, not failed; the interruption does not count as an attempt or a crash."""
 
     async def main() -> None:
         for _ in range(3):
@@ -105,7 +105,7 @@ def test_step_that_outlives_the_grace_is_cancelled_and_runs_again_in_the_next_en
         gates["a"].set()
         async with lives.engine(recoveries_max=1) as engine:
             assert await engine.result("run", timeout=10) == "a"
-            kinds = [entry.kind for entry in await engine.history("run")]
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
             assert kinds == ["started", "step_done", "step_done", "completed"]
 
     run_async(main(), patience=10)
@@ -113,7 +113,7 @@ def test_step_that_outlives_the_grace_is_cancelled_and_runs_again_in_the_next_en
 
 
 def test_sleeping_run_goes_on_in_the_next_engine(lives: Lives) -> None:
-    """DESIGN 6."""
+    """A closed engine releases it with its deadline, and the next one wakes it."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -142,7 +142,7 @@ def test_close_twice_and_at_the_same_time_is_one_close(lives: Lives) -> None:
 
 
 def test_close_does_not_wait_for_a_thread_that_does_not_end(lives: Lives) -> None:
-    """DESIGN 6, FAULTS O16: the thread is left behind and told; what it still returns is refused."""
+    """FAULTS O16: the thread is left behind and notified; what it still returns is refused."""
 
     async def main() -> None:
         async with lives.engine(shutdown_grace=0.01) as engine:
@@ -166,7 +166,7 @@ def test_process_with_a_stuck_thread_ends(tmp_path: Path) -> None:
 
 
 def test_close_during_start_leaves_a_run_or_none(lives: Lives) -> None:
-    """FAULTS F15: whoever was starting gets a handle or an error; a stored run goes on in the next engine."""
+    """FAULTS F15: a caller that was starting gets a handle or an error; a stored run goes on in the next engine."""
 
     async def main() -> None:
         engine = lives.engine()

@@ -12,7 +12,7 @@ import pytest
 
 from perdure import Engine, step, workflow
 from perdure.errors import Stuck
-from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.sqlite import SQLiteStore, inline_commit
 from support.lives import run_async
 
 _tasks: dict[str, Any] = {}
@@ -41,7 +41,7 @@ async def looks_at_its_task() -> None:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow disk must not decide these tests."""
-    monkeypatch.setattr(writer, "HERE_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(inline_commit, "INLINE_SECONDS_MAX", 60.0)
 
 
 def suspends(coroutine: Coroutine[Any, Any, Any]) -> bool:
@@ -89,7 +89,7 @@ def test_a_chain_of_lone_starts_does_not_keep_the_loop(tmp_path: Path) -> None:
                 assert await (await engine.start(nothing())).result() == 0
         return rounds
 
-    assert run_async(main()) >= 100 // writer.HERE_STREAK_MAX - 1
+    assert run_async(main()) >= 100 // inline_commit.INLINE_STREAK_MAX - 1
 
 
 def test_starts_of_one_moment_are_stored_together(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_starts_of_one_moment_are_stored_together(tmp_path: Path) -> None:
         store = SQLiteStore(tmp_path / "a.db")
         async with Engine(store) as engine:
             assert await (await engine.start(one_step())).result() == 1
-            before = store._writer.transactions
+            before = store.writer.transactions
             await asyncio.gather(*(engine.start(nothing()) for _ in range(100)))
-            return store._writer.transactions - before
+            return store.writer.transactions - before
 
     assert run_async(main()) <= 3
 

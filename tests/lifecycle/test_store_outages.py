@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lifecycle.faulty_store import FaultyStore, every_call
-from perdure import Engine, RunCancelled, StoreUnavailable, current_step, event, receive, send, sleep, step, workflow
+from perdure import Engine, RunCancelled, current_step, event, receive, send, sleep, step, workflow
+from perdure.errors import StoreUnavailable
+from support.faulty_stores import OutageStore, every_call
 from support.lives import Lives, run_async, until
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ async def insist(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.001)
 
 
-async def scenario(store: FaultyStore, fault: str) -> None:
+async def scenario(store: OutageStore, fault: str) -> None:
     done.clear()
     engine = Engine(store, sweep_interval=0.01, shutdown_grace=0.1)  # type: ignore[arg-type]
     await engine.open()
@@ -97,7 +98,7 @@ async def scenario(store: FaultyStore, fault: str) -> None:
         except TimeoutError:
             raise AssertionError(f"stuck after a fault at {where}") from None
         assert sorted(done) == sorted(set(done)), f"a step ran twice after {where}: {done}"
-        kinds = [entry.kind for entry in await insist(lambda: engine.history("main"))]
+        kinds = [entry.kind for entry in await insist(lambda: engine.admin.history("main"))]
         assert kinds.count("completed") == 1
         assert kinds.count("event_received") == 1
         assert kinds.count("child_started") == 1
@@ -109,14 +110,14 @@ async def scenario(store: FaultyStore, fault: str) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_single_fault_at_every_call_loses_and_doubles_nothing(lives: Lives, after: bool) -> None:
-    """FAULTS B1 and B2, CONFORMANCE W2."""
+    """Each call of the store fails once, before it is done or after it. FAULTS B1 and B2, CONFORMANCE W2."""
 
     async def main() -> None:
-        calm = FaultyStore(lives.fresh().store(), 0, after=after)
+        calm = OutageStore(lives.fresh().store(), 0, after=after)
         await scenario(calm, "none")
         hit: set[str] = set()
         for name, number in every_call(calm.counts):
-            store = FaultyStore(lives.fresh().store(), number, after=after, only=name)
+            store = OutageStore(lives.fresh().store(), number, after=after, only=name)
             await scenario(store, f"{name} {number}")
             hit.update(store.failed)
         assert {"create_all", "commit"} <= hit, "the faults really happened"
@@ -130,7 +131,7 @@ def test_outage_of_several_calls_is_waited_out(lives: Lives, after: bool) -> Non
 
     async def main() -> None:
         for fail_at in range(1, 40, 5):
-            await scenario(FaultyStore(lives.fresh().store(), fail_at, after=after, times=10), f"from {fail_at}")
+            await scenario(OutageStore(lives.fresh().store(), fail_at, after=after, times=10), f"from {fail_at}")
 
     run_async(main(), patience=60)
 
@@ -154,7 +155,7 @@ def test_fault_at_every_call_of_a_recovery_loses_and_doubles_nothing(lives: Live
             await client.send("run", Number(3), key="three")
 
     async def second_life(one: Lives, name: str | None, number: int) -> Counter[str]:
-        store = FaultyStore(one.store(), number, after=after, only=name)
+        store = OutageStore(one.store(), number, after=after, only=name)
         engine = Engine(store, sweep_interval=0.01, shutdown_grace=0.1)  # type: ignore[arg-type]
         await engine.open()
         try:
@@ -211,7 +212,7 @@ def test_client_calls_may_be_repeated(lives: Lives, after: bool, with_worker: bo
     async def one_try(name: str | None, number: int) -> Counter[str]:
         done.clear()
         one = lives.fresh()
-        store = FaultyStore(one.store(), number, after=after, only=name)
+        store = OutageStore(one.store(), number, after=after, only=name)
         engine = Engine(store, worker=with_worker, sweep_interval=0.01)  # type: ignore[arg-type]
         async with engine, one.engine() as calm:
             for run_id in ("cancelled", "terminated"):
@@ -224,11 +225,11 @@ def test_client_calls_may_be_repeated(lives: Lives, after: bool, with_worker: bo
 
                 await until(asleep, patience=5)
             await insist(lambda: engine.cancel("cancelled", "why"))
-            await insist(lambda: engine.terminate("terminated", "why"))
+            await insist(lambda: engine.admin.terminate("terminated", "why"))
             for run_id in ("cancelled", "terminated"):
                 with pytest.raises(RunCancelled, match="why"):
                     await insist(lambda r=run_id: engine.result(r, timeout=5))  # type: ignore[misc]
-                history = await calm.history(run_id)
+                history = await calm.admin.history(run_id)
                 received = [entry.data["value"]["value"] for entry in history if entry.kind == "event_received"]
                 assert received == [1, 2], f"{name} {number}: each event once"
                 assert [entry.kind for entry in history].count("cancelled") == 1

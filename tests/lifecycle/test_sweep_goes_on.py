@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
 from perdure import Engine, step, workflow
 from perdure.store.memory import MemoryStore
+from support.faulty_stores import DisturbedStore, raising
 from support.lives import run_async
 
 
@@ -22,28 +22,16 @@ async def doubled(number: int) -> int:
     return await double(number)
 
 
-class Buggy(MemoryStore):
-    """Raises what no store should, in the sweep that looks for runs."""
-
-    bugs = 0
-
-    def news(self, *args: Any) -> Any:
-        self.bugs -= 1
-        if self.bugs >= 0:
-            raise AttributeError("a bug in news")
-        return super().news(*args)
-
-
 def test_a_run_is_picked_up_again_after_bugs_in_the_sweep(caplog: pytest.LogCaptureFixture) -> None:
     """Law 8: nothing is left hanging, and what happened is said with its traceback."""
 
     async def main() -> None:
-        store = Buggy()
+        store = DisturbedStore(MemoryStore())
         async with Engine(store), Engine(store, worker=False) as client:
-            store.bugs = 2
+            bugs = store.at_the_call("news", raising(AttributeError, "a bug in news"), times=2)
             run = await client.start(doubled(1), id="a")  # for the sweep of the other to find
             assert await run.result(timeout=20) == 2
-            assert store.bugs < 0, "the sweep met the bugs"
+            assert bugs.hits == 2, "the sweep met the bugs"
 
     with caplog.at_level(logging.CRITICAL, "perdure"):
         run_async(main())

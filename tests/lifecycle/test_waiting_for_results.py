@@ -1,4 +1,4 @@
-"""`result()`: its timeout leaves the run alone; a parked run is told, not waited for."""
+"""`result()`: its timeout leaves the run alone; a parked run is reported, not waited for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from perdure import RunNotFound, RunParked, event, receive, step, workflow
-from perdure.store.base import Status
+from perdure import RunNotFound, event, receive, step, workflow
+from perdure.errors import RunParked
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 
 failing = True
@@ -55,7 +56,8 @@ def test_timeout_of_result_does_not_disturb_the_run(lives: Lives, timeout: float
                 with pytest.raises(TimeoutError):
                     await handle.result(timeout=timeout)
             assert (await handle.status()).status is Status.WAITING
-            assert not engine._signals._waiters, "no waiter is left behind"
+            assert engine.parts is not None
+            assert engine.parts.signals.count() == 0, "no waiter is left behind"
             await handle.send(Release())
             assert await handle.result() == "released"
 
@@ -63,24 +65,25 @@ def test_timeout_of_result_does_not_disturb_the_run(lives: Lives, timeout: float
 
 
 def test_cancelled_waiter_does_not_disturb_the_run(lives: Lives) -> None:
-    """FAULTS F10."""
+    """Who stops waiting for a result stops only waiting. FAULTS F10."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             handle = await engine.start(waits_for_release(), id="run")
             waiters = [asyncio.ensure_future(handle.result()) for _ in range(3)]
-            await until(lambda: len(engine._signals._waiters.get("run", ())) == 3)
+            await until(lambda: engine.parts is not None and engine.parts.signals.count("run") == 3)
             waiters[0].cancel()
             await asyncio.gather(waiters[0], return_exceptions=True)
             await handle.send(Release())
             assert [await waiter for waiter in waiters[1:]] == ["released"] * 2
-            assert not engine._signals._waiters
+            assert engine.parts is not None
+            assert engine.parts.signals.count() == 0
 
     run_async(main())
 
 
 def test_result_of_a_parked_run_raises_and_after_resume_it_comes(lives: Lives) -> None:
-    """DESIGN law 8: everybody who waits is told why, also those who waited before it was parked."""
+    """Law 8: every waiter hears why, also those who waited before it was parked."""
     global failing
     failing = True
 
@@ -105,15 +108,15 @@ def test_result_of_a_parked_run_raises_and_after_resume_it_comes(lives: Lives) -
                     await engine.result("run")
                 assert (await engine.status("run")).status is Status.PARKED
                 failing = True
-                assert await engine.resume("run")
-                assert not await engine.resume("run"), "it is no longer parked"
+                assert await engine.admin.resume("run")
+                assert not await engine.admin.resume("run"), "it is no longer parked"
                 assert await engine.result("run", timeout=10) == "x"
 
     run_async(main())
 
 
 def test_result_of_an_unknown_run_is_an_error(lives: Lives) -> None:
-    """FAULTS F9."""
+    """At once, instead of a wait without end. FAULTS F9."""
 
     async def main() -> None:
         async with lives.engine() as engine:

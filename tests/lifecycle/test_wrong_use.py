@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, EngineNotOpen, Forbidden, event, step, workflow
-from perdure.errors import NotInWorkflow, WrongLoop
+from perdure import Engine, event, step, workflow
+from perdure.errors import EngineNotOpen, Forbidden, NotInWorkflow, WrongLoop
 from support.lives import Lives, run_async
 from support.processes import Process
 
@@ -32,12 +32,12 @@ CALLS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "start": lambda engine: engine.start(nothing_much(), id="other"),
     "send": lambda engine: engine.send("run", Anything()),
     "cancel": lambda engine: engine.cancel("run"),
-    "terminate": lambda engine: engine.terminate("run"),
-    "resume": lambda engine: engine.resume("run"),
+    "terminate": lambda engine: engine.admin.terminate("run"),
+    "resume": lambda engine: engine.admin.resume("run"),
     "status": lambda engine: engine.status("run"),
     "result": lambda engine: engine.result("run"),
     "list": lambda engine: engine.list(),
-    "history": lambda engine: engine.history("run"),
+    "history": lambda engine: engine.admin.history("run"),
 }
 
 
@@ -160,7 +160,7 @@ def test_workflow_code_that_calls_the_engine_is_told_the_verb(lives: Lives, name
 
 
 def test_open_twice_is_refused(lives: Lives) -> None:
-    """FAULTS F14."""
+    """An engine is opened once. FAULTS F14."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -185,7 +185,7 @@ def test_closed_engine_is_not_opened_again(lives: Lives) -> None:
 
 
 def test_workflow_awaited_outside_is_told_how_to_start_it() -> None:
-    """DESIGN 1: an invocation is not a coroutine that runs by itself."""
+    """An invocation is not a coroutine that runs by itself."""
 
     async def main() -> None:
         with pytest.raises(NotInWorkflow, match=r"engine\.start"):

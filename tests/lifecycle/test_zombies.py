@@ -18,7 +18,7 @@ gates: list[asyncio.Event] = []
 
 @step
 async def held_up(where: str) -> str:
-    """The first attempt is held inside the step; whoever comes second is not."""
+    """The first attempt is held inside the step; the second attempt is not."""
     number = len(did)
     did.append(current_step().idempotency_key)
     if number == 0:
@@ -46,11 +46,11 @@ def fresh() -> None:
 
 def declare_dead(lives: Lives, engine: Engine) -> None:
     """To everybody else the worker is gone: its lock is, and it does not know."""
-    assert engine._worker is not None
-    if isinstance(engine._store, MemoryStore):
-        engine._store.kill_worker(engine._worker.id)
+    assert engine.worker is not None
+    if isinstance(engine.store, MemoryStore):
+        engine.store.kill_worker(engine.worker.id)
     else:
-        os.unlink(lock_path(str(lives.path), engine._worker.id))
+        os.unlink(lock_path(str(lives.path), engine.worker.id))
 
 
 def test_a_step_that_ends_after_its_successor_is_refused(lives: Lives, caplog: pytest.LogCaptureFixture) -> None:
@@ -65,12 +65,12 @@ def test_a_step_that_ends_after_its_successor_is_refused(lives: Lives, caplog: p
             declare_dead(lives, first)
             async with lives.engine() as second:
                 assert await second.result("run", timeout=20) == "from the second worker"
-                history = [(entry.kind, entry.location) for entry in await second.history("run")]
+                history = [(entry.kind, entry.location) for entry in await second.admin.history("run")]
                 gates[0].set()
                 assert await first.result("run", timeout=20) == "from the second worker"
-                assert first._worker is not None
-                await until(lambda: not first._worker.coordinator.holds("run"))  # type: ignore[union-attr]
-                assert [(entry.kind, entry.location) for entry in await second.history("run")] == history
+                assert first.worker is not None
+                await until(lambda: not first.worker.residents.holds("run"))  # type: ignore[union-attr]
+                assert [(entry.kind, entry.location) for entry in await second.admin.history("run")] == history
         assert did[0] == did[1], "both attempts had the same idempotency key"
         assert did[2:] == ["after from the second worker"]
 
@@ -83,13 +83,13 @@ def test_workers_of_one_name_do_not_disturb_each_other(lives: Lives) -> None:
     async def main() -> None:
         gates.append(asyncio.Event())
         async with lives.engine(name="worker") as first, lives.engine(name="worker") as second:
-            assert first._worker is not None
-            assert second._worker is not None
-            assert first._worker.id != second._worker.id
+            assert first.worker is not None
+            assert second.worker is not None
+            assert first.worker.id != second.worker.id
             await first.start(taken_over(), id="run")
             await until(lambda: len(did) == 1)
             for _ in range(3):
-                assert await second._store.reap(second._worker.id, 0) == 0
+                assert await second.store.reap(second.worker.id, 0) == 0
             gates[0].set()
             assert await second.result("run", timeout=20) == "from the first worker"
 

@@ -10,38 +10,38 @@ from pathlib import Path
 
 import pytest
 
-from lint import guilty
-from lint.guilty import GUILTY
-from lint.innocent import INNOCENT
+from lint import forbidden
+from lint.allowed import ALLOWED
+from lint.forbidden import FORBIDDEN
 from perdure.authoring.lint import lint
 
-SOURCE = Path(guilty.__file__).read_text().splitlines()
+SOURCE = Path(forbidden.__file__).read_text().splitlines()
 
 
-@pytest.mark.parametrize("name", sorted(GUILTY))
+@pytest.mark.parametrize("name", sorted(FORBIDDEN))
 def test_it_is_found_with_its_line_and_what_to_write(name: str) -> None:
-    flow, what, instead = GUILTY[name]
+    flow, what, instead = FORBIDDEN[name]
     here = re.compile(rf"# .*\bhere {name}(,|$)")
     line = next(number for number, text in enumerate(SOURCE, 1) if here.search(text))
     found = [finding for finding in lint(flow) if finding.line == line and what in finding.what]
     assert found, [str(one) for one in lint(flow)]
     assert instead in found[0].instead
-    assert found[0].file == guilty.__file__
+    assert found[0].file == forbidden.__file__
     assert len(lint(flow)) == 1, [str(one) for one in lint(flow)]
 
 
-@pytest.mark.parametrize("name", sorted(INNOCENT))
-def test_innocent_code_raises_nothing(name: str) -> None:
-    assert [str(one) for one in lint(INNOCENT[name])] == []
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_allowed_code_raises_nothing(name: str) -> None:
+    assert [str(one) for one in lint(ALLOWED[name])] == []
 
 
 def test_both_lists_are_long() -> None:
-    assert len(GUILTY) >= 40
-    assert len(INNOCENT) >= 40
+    assert len(FORBIDDEN) >= 40
+    assert len(ALLOWED) >= 40
 
 
 def test_helpers_are_named() -> None:
-    (found,) = lint(GUILTY["helper_of_a_helper"][0])
+    (found,) = lint(FORBIDDEN["helper_of_a_helper"][0])
     assert found.through == ("helper_of_helper", "helper_reads_the_clock")
     assert "through 'helper_of_helper' and 'helper_reads_the_clock'" in str(found)
 
@@ -52,7 +52,7 @@ def _check(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_check_static_needs_no_store_and_names_every_place(tmp_path: Path, as_json: bool) -> None:
-    """Issue: `perdure check --static`."""
+    """All of it, by `perdure check --static`."""
     app = tmp_path / "linted_app.py"
     app.write_text(
         "import os\nfrom perdure import workflow\n\n"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from perdure import native
 from sim.plan import USUAL, Setting
 
 SIMULATOR = "the simulator"
@@ -59,14 +58,27 @@ def apply(mutation: Mutation) -> Callable[[], None]:
     for parent in parents:
         owner = getattr(owner, parent)
     before = inspect.getattr_static(owner, name)
-    function = native.definitions.get(path, before.fget if isinstance(before, property) else before)
+    function = before.fget if isinstance(before, property) else before
     source = textwrap.dedent(inspect.getsource(function))
     flags = __future__.annotations.compiler_flag
     space: dict[str, Any] = {}
     code = compile(_replaced(source, mutation), f"<mutation {mutation.name}>", "exec", flags=flags, dont_inherit=True)
     exec(code, vars(module), space)
-    setattr(owner, name, space[name])
-    return lambda: setattr(owner, name, before)
+    owners = [owner] if parents else _importers(name, before)
+    for one in owners:
+        setattr(one, name, space[name])
+
+    def undo() -> None:
+        for one in owners:
+            setattr(one, name, before)
+
+    return undo
+
+
+def _importers(name: str, function: Any) -> list[Any]:
+    """The module of a function, and those that have imported it by its name."""
+    found = [module for path, module in sys.modules.items() if path.startswith("perdure.")]
+    return [module for module in found if vars(module).get(name) is function]
 
 
 def _apply_sql(name: str, mutation: Mutation) -> Callable[[], None]:
@@ -96,159 +108,166 @@ def _replaced(source: str, mutation: Mutation) -> str:
     return source.replace(mutation.old, mutation.new)
 
 
-_MEMORY, _BOOK = "store.memory", "store.memory_events"
-_WORKER, _RECOVERY, _TURNS, _STEPS = "engine.worker", "engine.recovery", "engine.turns", "engine.steps"
-_LOOP, _COLLECTOR = "kernel.loop", "kernel.collector"
-_RESIDENT, _RUN, _PENDING = "engine.resident", "kernel.run", "kernel.pending"
-_SENT_AGAIN = "self._loop.call_later(self._outages.failed(error), self._commit_again, moved, turns)"
+_RULES, _TABLES, _MEMORY_RUNS = "store.rules", "store.memory.tables", "store.memory.runs"
+_MEMORY_TURNS, _MEMORY_INBOX = "store.memory.turns", "store.memory.inbox"
+_MEMORY_EVENTS, _MEMORY_WORKERS = "store.memory.events", "store.memory.workers"
+_COMMITTING, _LOADING, _LEAVING = "engine.worker.committing", "engine.worker.loading", "engine.worker.leaving"
+_SWEEP, _ADVANCE, _ATTEMPTS = "engine.sweep", "kernel.advance", "engine.attempts"
+_HOSTING, _COLLECTOR = "kernel.eventloop.hosting", "kernel.eventloop.collector"
+_ARRIVALS, _RUN, _PENDING = "kernel.arrivals", "kernel.run", "kernel.pending"
+_SENT_AGAIN = "self._loop.call_later(self._outages.failed(error), self._again, moved, turns)"
 
-_PROBATION = "engine.probation"
+_PROBATION = "engine.worker.probation"
 _LITTER, _ODD = Setting(frozenset({"litter"})), Setting(frozenset({"odd"}))
 _HOSTS, _PLAGUE = Setting(frozenset({"hosts"})), Setting(frozenset({"plague"}))
 
 MUTATIONS = [
     # -- the right to commit ---------------------------------------------------------------------------------------
     Mutation(
-        "no-epoch-check", "a turn is accepted from any worker, whoever owns the run now",
-        f"{_MEMORY}:_Run.accepts", "self.epoch == turn.epoch", "True",
+        "no-epoch-check", "a turn is accepted from any worker, no matter which one owns the run",
+        f"{_TABLES}:Run.accepts", "self.epoch == turn.epoch", "True",
         first=876,
     ),
     Mutation(
         "no-seq-check", "a turn is accepted wherever the journal has got to",
-        f"{_MEMORY}:_Run.accepts", "and self.next_seq == turn.expected_seq", "",
+        f"{_TABLES}:Run.accepts", "and self.next_seq == turn.expected_seq", "",
     ),
     Mutation(
         "terminate-keeps-the-epoch", "a worker may still commit to a run that was terminated",
-        f"{_MEMORY}:_Run.accepts", "and self.status in CLAIMABLE", "or self.status is Status.CANCELLED",
+        f"{_TABLES}:Run.accepts", "and self.status in CLAIMABLE", "or self.status is Status.CANCELLED",
         first=253,
     ),
     Mutation(
         "pause-keeps-the-epoch", "a worker may still commit to a run that was paused and unpaused meanwhile",
-        f"{_MEMORY}:MemoryStore.pause", "run.epoch += 1", "pass",
+        f"{_MEMORY_RUNS}:pause", "run.epoch += 1", "pass",
         caught_by="tests/stores/test_suite.py -k paused_run_is_nobodys",
     ),
     Mutation(
-        "claim-keeps-the-epoch", "whoever claims a run goes on under the epoch of the worker before",
-        f"{_MEMORY}:MemoryStore.claim", "run.epoch += 1", "pass",
+        "claim-keeps-the-epoch", "a worker that claims a run goes on under the epoch of the one before",
+        f"{_MEMORY_WORKERS}:claim", "run.epoch += 1", "pass",
     ),
     Mutation(
         "two-owners-of-an-epoch", "a run that was taken over between claim and load is admitted all the same",
-        f"{_WORKER}:Worker.admit", " or row.owner != self.id", "",
+        f"{_LOADING}:Loading._is_wanted", " or row.owner != self._worker_id", "",
         caught_by="tests/races/test_claim_vs_load.py",
     ),
     # -- commit before effect ----------------------------------------------------------------------------------------
     Mutation(
         "steps-before-the-commit", "steps begin while the turn that asked for them is still under way",
-        f"{_WORKER}:Worker._commit", "cursor = self.cursor",
-        "cursor = self.cursor\n    for one in moved:\n        self._let_loose(one)\n        one.following = None",
+        f"{_COMMITTING}:Committing.commit", "cursor = self._requests.cursor",
+        "cursor = self._requests.cursor\n    for one in moved:\n        self.carry_out(one)",
     ),
     Mutation(
         "result-before-the-commit", "callers hear the result of a run before its end is durable",
-        f"{_WORKER}:Worker._commit", "cursor = self.cursor",
-        "cursor = self.cursor\n    for one in moved:\n        if one.last and one.run.outcome is not None:\n"
+        f"{_COMMITTING}:Committing.commit", "cursor = self._requests.cursor",
+        "cursor = self._requests.cursor\n    for one in moved:\n        if one.last and one.run.outcome is not None:\n"
         "            self._finished(one.id, one.last)",
         first=1139,
     ),
     Mutation(
         "a-failed-commit-counts", "a commit that raised is taken for done",
-        f"{_WORKER}:Worker._commit_failed", _SENT_AGAIN,
-        "[self._after_commit(r, t, PLAIN, self.cursor) for r, t in zip(moved, turns) if r.is_current]",
+        f"{_COMMITTING}:Committing._failed", _SENT_AGAIN,
+        "[self.release(r, t, NO_EFFECTS, self._requests.cursor) for r, t in zip(moved, turns) if r.is_current]",
     ),
     Mutation(
         "a-failed-commit-is-forgotten", "a commit that raised is not tried again",
-        f"{_WORKER}:Worker._commit_failed", _SENT_AGAIN, "pass",
+        f"{_COMMITTING}:Committing._failed", _SENT_AGAIN, "pass",
     ),
     Mutation(
         "an-odd-commit-strands-its-group", "a commit that raises what is no error of a store is not tried again",
-        f"{_WORKER}:Worker._commit_failed", "elif len(turns) > 1:",
+        f"{_COMMITTING}:Committing._failed", "elif len(turns) > 1:",
         "elif len(turns) > 1:\n        return\n    elif False:",
         setting=_ODD,
     ),
     Mutation(
         "an-odd-commit-parks-its-group", "one run cannot be stored, and those that come with it are parked too",
-        f"{_WORKER}:Worker._commit_failed", "elif len(turns) > 1:",
+        f"{_COMMITTING}:Committing._failed", "elif len(turns) > 1:",
         "elif len(turns) > 1:\n        for resident in moved:\n"
-        "            self._drop(resident)\n"
-        "            self._park_stored(resident.key, resident.epoch, resident.id, _refused(error))\n    elif False:",
+        "            self._leaving.park(resident, error)\n    elif False:",
         setting=_ODD,
     ),
     Mutation(
         "one-odd-commit-parks-a-run", "a turn that could not be stored once is never tried again",
-        f"{_WORKER}:Worker._commit_failed", "elif tries < _LONE_TRIES:", "elif False:",
+        f"{_COMMITTING}:Committing._failed", "elif tries < _LONE_TRIES:", "elif False:",
         setting=_ODD,
     ),
     Mutation(
         "answers-are-mixed-up", "the answers of a batch go to the wrong runs",
-        f"{_WORKER}:Worker._committed", "results = done.result()", "results = list(done.result())[::-1]",
+        f"{_COMMITTING}:Committing._committed", "turns, done.result()", "turns, list(done.result())[::-1]",
     ),
     # -- the inbox ---------------------------------------------------------------------------------------------------
     Mutation(
         "inbox-outside-the-transaction", "a turn records an event and leaves it in the inbox",
-        f"{_MEMORY}:MemoryStore._accept", "self._drop_item(run, run.inbox[item_id])", "pass",
+        f"{_MEMORY_TURNS}:accept", "inbox.drop(tables, run, run.inbox[item_id])", "pass",
     ),
     Mutation(
         "sent-twice-counts-twice", "the same key is accepted again after a lost answer",
-        f"{_MEMORY}:MemoryStore._offer", "item.dedup in run.dedup", "False",
+        f"{_MEMORY_INBOX}:offer", "item.dedup in run.dedup", "False",
         caught_by="tests/events/test_identical_and_keyed.py",
     ),
     Mutation(
         "ended-runs-take-events", "an event for a run that has ended is accepted, and nobody will read it",
-        f"{_MEMORY}:MemoryStore._offer", "if run.status.terminal:", "if False:",
+        f"{_RULES}:refusal", "if status in TERMINAL:", "if False:",
     ),
     Mutation(
         "a-gap-is-not-noticed", "an item that overtakes another one hides it",
-        f"{_RESIDENT}:Inbox.add", "item.previous > self.last", "False",
+        f"{_ARRIVALS}:Arrivals.add", "item.previous > self.last", "False",
     ),
     Mutation(
         "a-repeat-is-not-noticed", "an item that comes by two ways is delivered twice",
-        f"{_RESIDENT}:Inbox.add", "item.id <= self.last", "False",
+        f"{_ARRIVALS}:Arrivals.add", "item.id <= self.last", "False",
     ),
     Mutation(
         "news-is-not-read", "a worker does not look for what others sent to its runs",
-        f"{_RECOVERY}:Recovery._read_news", "self._worker.deliver(delivery)", "pass",
+        f"{_SWEEP}:Sweep._read_news", "self._worker.inbound.deliver(delivery)", "pass",
     ),
     Mutation(
-        "release-without-a-look", "a run is given back without looking for what has just arrived",
-        f"{_MEMORY}:MemoryStore.release", "AT_ONCE if newer else each.ready_at", "each.ready_at",
+        "release-without-a-look", "a run is released without looking for what has just arrived",
+        f"{_MEMORY_WORKERS}:release", "AT_ONCE if newer else each.ready_at", "each.ready_at",
         first=95,
     ),
     Mutation(
         "eviction-hides-the-inbox", "a run leaves memory claiming to have seen every item",
-        f"{_WORKER}:Worker._evict", "seen_item=resident.inbox.last", "seen_item=limits.NEVER",
+        f"{_LEAVING}:Leaving.evict", "seen_item=resident.arrivals.last", "seen_item=limits.NEVER",
         first=95,
     ),
     Mutation(
         "a-dead-workers-inbox", "the runs of a dead worker are freed without looking into their inboxes",
-        f"{_MEMORY}:MemoryStore._free", " and not run.inbox", "",
+        f"{_MEMORY_WORKERS}:free", " and not run.inbox", "",
     ),
     Mutation(
         "continue-loses-the-inbox", "the next generation does not get the unread events",
-        f"{_MEMORY}:MemoryStore._continue", "run.pruned = 0",
-        "run.pruned = 0\n    for item in list(run.inbox.values()):\n        self._drop_item(run, item)",
+        f"{_MEMORY_TURNS}:accept", "_continue(run, turn.continued)",
+        "_continue(run, turn.continued)\n"
+        "        for item in list(run.inbox.values()):\n"
+        "            inbox.drop(tables, run, item)",
     ),
     Mutation(
         "a-repeated-turn-sends-again", "a turn that comes again after a lost answer sends its events again",
-        f"{_MEMORY}:MemoryStore._recognise", "if effect is not None:",
-        "if isinstance(effect, Send) and effect.target in self._by_id:\n"
-        "            self._offer(self._by_id[effect.target], effect.item, 99)\n        if effect is not None:",
+        f"{_MEMORY_TURNS}:recognise", "return rules.recognise(",
+        "sent = [one.effect for one in turn.entries if isinstance(one.effect, Send)]\n"
+        "    for effect in sent if run.epoch == turn.epoch and run.next_seq > turn.expected_seq else ():\n"
+        "        if effect.target in tables.by_id:\n"
+        "            inbox.offer(tables, tables.by_id[effect.target], effect.item, 99)\n"
+        "    return rules.recognise(",
     ),
     Mutation(
         "one-event-for-two-runs", "a published event for one run is given to another while one holds it",
-        f"{_BOOK}:Book._may_hold", "published.holder is None", "True",
+        f"{_MEMORY_EVENTS}:_may_hold", "published.holder is None", "True",
         first=519,
     ),
     Mutation(
         "a-shared-event-again", "a run gets the same published event each time it waits",
-        f"{_BOOK}:Book._catch_up", "wait.shared = published.id", "pass",
+        f"{_MEMORY_EVENTS}:_catch_up", "wait.shared = had", "pass",
     ),
     # -- children ----------------------------------------------------------------------------------------------------
     Mutation(
         "the-parent-is-not-told", "the end of a child is committed without the notice to its parent",
-        f"{_MEMORY}:MemoryStore._accept", "if turn.notice is not None:", "if False:",
+        f"{_MEMORY_TURNS}:accept", "if turn.notice is not None:", "if False:",
     ),
     Mutation(
         "children-are-forgotten", "children of a turn whose answer got lost are not taken up",
-        f"{_WORKER}:Worker._adopt_children", "isinstance(entry.effect, Spawn)", "False",
+        f"{_LOADING}:Loading.adopt_children", "isinstance(entry.effect, Spawn)", "False",
         caught_by="tests/children/test_lost_answers.py",
     ),
     Mutation(
@@ -258,37 +277,37 @@ MUTATIONS = [
     # -- recovery ----------------------------------------------------------------------------------------------------
     Mutation(
         "no-sweep", "what is due is never claimed",
-        f"{_RECOVERY}:Recovery._sweep", "await self._claim()", "pass",
+        f"{_SWEEP}:Sweep._sweep", "await self._claim()", "pass",
     ),
     Mutation(
         "the-dead-are-not-noticed", "the runs of dead workers are not freed",
-        f"{_RECOVERY}:Recovery._sweep", "await self._store.reap(self._worker.id, now)", "pass",
+        f"{_SWEEP}:Sweep._sweep", "await self._store.reap(self._worker.id, now)", "pass",
     ),
     Mutation(
         "no-poll-behind-the-hints", "a worker looks only when it is told to",
-        f"{_RECOVERY}:Recovery._wait", "self._clock.poll(seconds)", "None",
+        f"{_SWEEP}:Sweep._wait", "self._clock.poll(seconds)", "None",
     ),
     Mutation(
         "lost-claims", "runs of a claim whose answer got lost are not looked for",
-        f"{_RECOVERY}:Recovery._sweep", "if unsure:", "if False:",
+        f"{_SWEEP}:Sweep._sweep", "if unsure:", "if False:",
     ),
     Mutation(
         "the-sweep-is-too-eager", "a run is taken up although the answer that brings it is under way",
-        f"{_WORKER}:Worker.expects", "one.new.id == run_id", "False",
+        "engine.worker.starting:Starting.expects", "one.new.id == run_id", "False",
         caught_by="tests/races/test_sweep_vs_answer.py",
     ),
     Mutation(
         "timers-die-with-their-worker", "a sleeping run of a dead worker is never due",
-        f"{_MEMORY}:MemoryStore._free", "NEVER if run.wake_at is None else run.wake_at", "NEVER",
+        f"{_MEMORY_WORKERS}:free", "NEVER if run.wake_at is None else run.wake_at", "NEVER",
     ),
     Mutation(
         "an-answer-that-nobody-delivers", "a run whose answer is stored but not seen counts as waiting",
-        f"{_TURNS}:TurnBuilder._close_turn", " or resident.outcomes or expecting", " or resident.outcomes",
+        f"{_ADVANCE}:conclude", " or arrivals.outcomes or expecting", " or arrivals.outcomes",
     ),
     Mutation(
         "the-frontier-is-forgotten", "a turn does not say how far the code has seen the journal",
-        f"{_TURNS}:TurnBuilder._close_turn", "frontier = pending.frontier(run.last_seq)",
-        "frontier = pending.frontier(resident.next_seq + len(entries))",
+        f"{_ADVANCE}:conclude", "turn.frontier = pending.frontier(run.last_seq)",
+        "turn.frontier = pending.frontier(turn.seq + len(turn.entries))",
     ),
     Mutation(
         "recovery-is-serial", "runs whose worker died once are taken one at a time",
@@ -297,18 +316,19 @@ MUTATIONS = [
     ),
     Mutation(
         "waiting-runs-are-blamed", "a run that only waits is parked after ten deaths of its workers",
-        f"{_WORKER}:Worker._rests", "self._acquittals.append(Acquittal(resident.key, resident.epoch, 0))", "return",
+        f"{_LEAVING}:Leaving.rests",
+        "self._acquittals.append(Acquittal(key=resident.key, epoch=resident.epoch, recoveries=0))", "return",
         setting=_PLAGUE,
     ),
     Mutation(
         "poison-is-not-parked", "a run that kills its workers goes on doing so",
-        f"{_WORKER}:Worker.admit", "row.recoveries > self._settings.recoveries_max", "False",
+        f"{_LOADING}:Loading.admit", "row.recoveries > self._recoveries_max", "False",
         setting=_PLAGUE,
     ),
     Mutation(
         "poison-is-parked-late", "a run may kill one worker more than the settings say",
-        f"{_WORKER}:Worker.admit", "row.recoveries > self._settings.recoveries_max",
-        "row.recoveries > self._settings.recoveries_max + 1",
+        f"{_LOADING}:Loading.admit", "row.recoveries > self._recoveries_max",
+        "row.recoveries > self._recoveries_max + 1",
         setting=_PLAGUE,
     ),
     Mutation(
@@ -319,12 +339,13 @@ MUTATIONS = [
     # -- hosts and collections ---------------------------------------------------------------------------------------
     Mutation(
         "a-host-fails-steps", "a step fails because its host cancels all tasks",
-        f"{_STEPS}:StepRunner._raised", "elif was_told and not self._is_of_the_step(attempt, error):", "elif False:",
+        f"{_ATTEMPTS}.outcomes:Outcomes.raised",
+        "elif was_told and not self._interruptions.is_of_the_step(attempt, error):", "elif False:",
         setting=_HOSTS,
     ),
     Mutation(
         "a-host-stops-the-engine", "an engine whose tasks were cancelled does nothing more, although its loop goes on",
-        "engine.engine:Engine._start_sweep",
+        "engine.parts:EngineParts._start_sweep",
         "task.get_loop().call_later(limits.CANCELLED_BY_OTHERS_SECONDS, again)", "pass",
         setting=_HOSTS,
     ),
@@ -335,7 +356,7 @@ MUTATIONS = [
     ),
     Mutation(
         "collected-generators-are-closed", "a generator is closed when a collection finds it, not when its run ends",
-        f"{_LOOP}:_leave_generator", "entry.kept = generator",
+        f"{_HOSTING}:_leave_generator", "entry.kept = generator",
         "loop.close_generator(entry, generator, entry.branch)",
         setting=_LITTER,
     ),
@@ -346,34 +367,34 @@ MUTATIONS = [
     ),
     Mutation(
         "sleepers-are-evicted-for-good", "a run leaves memory without saying when it is due",
-        f"{_WORKER}:Worker._evict", "deadline if deadline is not None else limits.NEVER", "limits.NEVER",
+        f"{_LEAVING}:Leaving.evict", "deadline if deadline is not None else limits.NEVER", "limits.NEVER",
     ),
     Mutation(
         "no-alarm", "the deadline of a run in memory is not set",
-        f"{_WORKER}:Worker._settle", "self._deadlines.set(resident.key, deadline)", "pass",
+        "engine.worker.waiting:Waiting.settle", "self._deadlines.set(resident.key, deadline)", "pass",
     ),
     Mutation(
         "time-goes-back", "a record has the time of a clock that is behind",
-        f"{_TURNS}:TurnBuilder.take_turn", "max(now, run.now), location, body", "now, location, body",
+        f"{_ADVANCE}:_deliver", "turn.at = now if now > run.loop.now else run.loop.now", "turn.at = now",
     ),
     # -- steps -------------------------------------------------------------------------------------------------------
     Mutation(
         "none-is-missing", "a step that returns None counts as not done",
-        f"{_STEPS}:StepRunner._serve_some", "value = self._begin(attempt)",
-        "value = self._begin(attempt)\n"
+        f"{_ATTEMPTS}.serving:Serving._serve_some", "value = self._calling.begin(attempt)",
+        "value = self._calling.begin(attempt)\n"
         "                if value is None:\n"
         "                    return served, attempt, None",
     ),
     Mutation(
         "attempts-are-not-counted", "every attempt is the first",
-        f"{_STEPS}:StepRunner.start", "operation.attempts + 1", "1",
+        f"{_ATTEMPTS}.runner:StepRunner.start", "operation.attempts + 1", "1",
     ),
     Mutation(
         "a-cancelled-step-still-counts", "the outcome of a step that was given up is recorded",
-        f"{_TURNS}:TurnBuilder._next", "while outcomes and outcomes[0].operation.settled:", "while False:",
+        f"{_ADVANCE}:_next", "while outcomes and outcomes[0].operation.settled:", "while False:",
     ),
     Mutation(
         "retries-do-not-survive", "a failed attempt is recorded, and the next one never begins",
-        f"{_TURNS}:TurnBuilder.take_turn", "if pending.backoffs and run.outcome is None:", "if False:",
+        f"{_ADVANCE}:advance", "if run.pending.backoffs and run.outcome is None:", "if False:",
     ),
 ]  # fmt: skip

@@ -23,8 +23,8 @@ from _pytest import outcomes
 
 from mutations.sql_equivalents import claims_of, parameters_of
 from mutations.sql_mutants import Mutant
-from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from perdure.store.protocol import Store
 from perdure.store.sqlite import SQLiteStore, session
 from perdure.store.sqlite.queries import SQL
 from perdure.testing.store import CHECKS, Check, World, kit

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from mutations.sql_mutants import Mutant
-from perdure.store.base import CLAIMABLE, Status
+from perdure.store.model import CLAIMABLE, Status
 
 
 class Reason(NamedTuple):

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from perdure.store.base import Status
+from perdure.store.model import Status
 from perdure.store.sqlite.queries import SQL
 
 

@@ -10,6 +10,8 @@ import pytest
 from mutations.catching import seeds_needed, test_fails
 from mutations.fences import weakened_fences
 from mutations.mutations import MUTATIONS, SIMULATOR, Mutation, applied
+from perdure.engine import turns
+from perdure.kernel import advance
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "mutations.md"
 
@@ -25,7 +27,7 @@ BY_TESTS = [one for one in MUTATIONS if one.caught_by != SIMULATOR]
 
 @pytest.mark.parametrize("mutation", BY_SIMULATOR, ids=lambda one: one.name)
 def test_the_simulator_catches(mutation: Mutation) -> None:
-    """FAULTS 5.9."""
+    """Each of these mutations of the code is found by some simulated world. FAULTS 5.9."""
     assert seeds_needed(mutation, SEEDS_MAX) is not None
 
 
@@ -58,6 +60,15 @@ def test_a_mutation_that_went_stale_is_noticed() -> None:
     stale = MUTATIONS[0]._replace(old="this is not in the source")
     with pytest.raises(AssertionError, match="up to date"), applied(stale):
         pass
+
+
+def test_a_mutation_is_in_every_module_that_imported_the_function() -> None:
+    """Otherwise it would not be carried out, and nothing could catch it."""
+    before = turns.advance
+    one = next(one for one in MUTATIONS if one.where == "kernel.advance:advance")
+    with applied(one):
+        assert turns.advance is advance.advance is not before
+    assert turns.advance is advance.advance is before
 
 
 def test_the_page_lists_every_mutation() -> None:

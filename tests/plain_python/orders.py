@@ -15,11 +15,13 @@ from typing import Any
 import anyio
 
 from kernel.kernel_kit import Drive
-from perdure import Invocation, sleep, step, workflow
-from perdure.kernel.commands import Complete
+from perdure import sleep, step, workflow
 from perdure.kernel.journal import to_row
-from perdure.kernel.operation import StepOperation, TimerOperation
+from perdure.kernel.operations.step import StepOperation
+from perdure.kernel.operations.timer import TimerOperation
+from perdure.kernel.outcomes import Complete
 from perdure.kernel.run import Run
+from perdure.types import Invocation
 from plain_python import early
 
 #: Names that were imported before perdure was, as those of a module above it.

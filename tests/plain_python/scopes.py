@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 
 from events.kinds import Note, Stop
-from perdure import Invocation, branch, receive, saga, sleep, step, workflow
+from perdure import branch, receive, saga, sleep, step, workflow
+from perdure.types import Invocation
 
 
 @step

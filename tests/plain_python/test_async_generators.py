@@ -87,7 +87,7 @@ def test_leaving_a_generator_early_runs_its_cleanup_as_asyncio_does(lives: Lives
     async def main() -> list[str]:
         async with lives.engine() as engine:
             assert await (await engine.start(stops_early(), id="run")).result() == 4
-            return [entry.location for entry in await engine.history("run")]
+            return [entry.location for entry in await engine.admin.history("run")]
 
     locations = run_async(main())
     gc.collect()

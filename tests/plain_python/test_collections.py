@@ -15,7 +15,8 @@ from kernel.kernel_kit import Drive, steps_asked
 from perdure import Break, Engine, current_step, loop, sleep, step, workflow
 from perdure.errors import Forbidden
 from perdure.kernel import journal
-from perdure.kernel.commands import Complete, Warn
+from perdure.kernel.commands import Warn
+from perdure.kernel.outcomes import Complete
 from support.lives import Lives, run_async
 
 _collect_in: set[str] = set()
@@ -473,7 +474,7 @@ def test_a_run_that_leaves_more_generators_open_than_it_may_is_told(monkeypatch:
 
 
 def test_what_is_known_of_generators_goes_with_them() -> None:
-    from perdure.kernel import generators
+    from perdure.kernel.eventloop import generators
 
     before = len(generators._begun)
     for _ in range(3):

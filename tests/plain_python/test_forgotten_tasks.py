@@ -13,8 +13,10 @@ import pytest
 
 from events.kinds import Note
 from kernel.kernel_kit import Drive
-from perdure import Break, Invocation, loop, receive, sleep, step, workflow
-from perdure.kernel.commands import Command, Complete, Warn
+from perdure import Break, loop, receive, sleep, step, workflow
+from perdure.kernel.commands import Command, Warn
+from perdure.kernel.outcomes import Complete
+from perdure.types import Invocation
 from support.lives import Lives, run_async, until
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from kernel.kernel_kit import Drive
 from perdure import event, receive, sleep, step, workflow
-from perdure.kernel.commands import Complete, Warn
+from perdure.kernel.commands import Warn
+from perdure.kernel.outcomes import Complete
 from support.effects import Effects
 from support.lives import Lives, run_async
 
@@ -72,7 +73,7 @@ def test_a_step_that_is_never_awaited_does_not_run_and_is_named(lives: Lives) ->
         async with lives.engine() as engine:
             assert await (await engine.start(forgets_to_await(), id="run")).result() == "done"
             gc.collect()
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     with pytest.warns(RuntimeWarning, match="forgotten_charge"):
         kinds = run_async(main())
@@ -104,7 +105,7 @@ def test_abandoned_tasks_are_recorded_and_warned_about_once(lives: Lives, caplog
     async def main() -> list[str]:
         async with lives.engine() as engine:
             await (await engine.start(leaves_tasks(), id="run")).result()
-            return list((await engine.history("run"))[-1].data["abandoned"])
+            return list((await engine.admin.history("run"))[-1].data["abandoned"])
 
     abandoned = run_async(main())
     assert abandoned[:5] == ["waiting", "waiting#2", "waiting#3", "waiting#4", "waiting#5"]
@@ -119,13 +120,13 @@ def test_a_failing_run_records_what_it_left_behind(lives: Lives) -> None:
             run = await engine.start(fails_leaving_tasks(), id="run")
             with pytest.raises(Exception, match="on purpose"):
                 await run.result()
-            return list((await engine.history("run"))[-1].data["abandoned"])
+            return list((await engine.admin.history("run"))[-1].data["abandoned"])
 
     assert run_async(main()) == ["receive"]
 
 
 def test_an_abandoned_step_is_cancelled_for_real(lives: Lives, effects: Effects) -> None:
-    """CONFORMANCE P6, S7: the code of a step nobody waits for any more is told at once."""
+    """CONFORMANCE P6, S7: the code of a step nobody waits for any more is cancelled at once."""
     _paths["effects"] = effects
 
     async def main() -> None:

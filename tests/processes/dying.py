@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 from events.kinds import Note, Tick
 from perdure import Engine, continue_as, current_step, info, receive, send, sleep, step, workflow
-from perdure.store.base import Store, Turn
 from perdure.store.sqlite import SQLiteStore
 from support.effects import Effects
+from support.faulty_stores import DisturbedStore, always, answered, die, holds
 
 
-def die() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("alive after SIGKILL")
-
-
-class DyingStore:
+def dying(database: str, point: str, before: str) -> DisturbedStore:
     """Dies around the first call of `point`, or around the first commit that holds a record of that kind."""
-
-    def __init__(self, store: Store, point: str, before: bool) -> None:
-        self._store = store
-        self._point = point
-        self._before = before
-
-    def __getattr__(self, name: str) -> Any:
-        inner = getattr(self._store, name)
-        if name == "commit":
-            return self._commit
-        if name != self._point:
-            return inner
-
-        async def call(*args: Any) -> Any:
-            result = None if self._before else await inner(*args)
-            # A claim that found nothing is not the point yet.
-            if name == "claim" and not self._before and not result:
-                return result
-            die()
-
-        return call
-
-    async def _commit(self, turns: Sequence[Turn]) -> Any:
-        kinds = {entry.row.kind for turn in turns for entry in turn.entries}
-        if self._point not in kinds and self._point != "commit":
-            return await self._store.commit(turns)
-        if not self._before:
-            await self._store.commit(turns)
-        die()
+    store, is_before = DisturbedStore(SQLiteStore(database)), before == "True"
+    if hasattr(SQLiteStore, point):
+        # A claim that found nothing is not the point yet.
+        store.around(point, die, answered if point == "claim" and not is_before else always, before=is_before)
+    else:
+        store.around("commit", die, holds(point), before=is_before)
+    return store
 
 
 @step
@@ -120,8 +89,8 @@ async def wait_for_note() -> str:
 
 async def walk(database: str, effects: str, point: str, before: str) -> None:
     """Start the walk (or find it) and drive it to its end, unless it dies first."""
-    store = DyingStore(SQLiteStore(database), point, before == "True")
-    async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+    store = dying(database, point, before)
+    async with Engine(store, sweep_interval=0.02) as engine:
         await engine.start(long_walk(effects), id="run")
         print("started", flush=True)
         await engine.send("run", Note("note"), key="note")
@@ -131,8 +100,8 @@ async def walk(database: str, effects: str, point: str, before: str) -> None:
 
 async def claim_and_walk(database: str, point: str, before: str) -> None:
     """Only a worker: whatever it runs, it has claimed."""
-    store = DyingStore(SQLiteStore(database), point, before == "True")
-    async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
+    store = dying(database, point, before)
+    async with Engine(store, sweep_interval=0.02) as engine:
         print("ready", flush=True)
         await engine.result("run")
         print("finished", flush=True)
@@ -141,8 +110,8 @@ async def claim_and_walk(database: str, point: str, before: str) -> None:
 async def call(database: str, what: str, before: str) -> None:
     """A client that dies around one call."""
     points = {"start": "create", "send": "append", "cancel": "request_cancel"}
-    store = DyingStore(SQLiteStore(database), points[what], before == "True")
-    async with Engine(store, worker=False) as engine:  # type: ignore[arg-type]
+    store = dying(database, points[what], before)
+    async with Engine(store, worker=False) as engine:
         if what == "start":
             await engine.start(wait_for_note(), id="run")
         elif what == "send":

@@ -38,7 +38,7 @@ async def ask(database: str, what: str, point: str) -> None:
             elif what == "cancel":
                 await engine.cancel("run", "asked by a dying client")
             else:
-                await engine.prune(0)
+                await engine.admin.prune(0)
             print("answered", flush=True)
 
 

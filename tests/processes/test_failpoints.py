@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from events.kinds import Note
-from perdure import BadArgument, Engine, RunCancelled
-from perdure.testing.failpoints import FAILPOINTS, armed
+from perdure import Engine, RunCancelled
+from perdure.errors import BadArgument
+from perdure.testing.failpoints import FAILPOINTS, MOMENTS, armed
 from processes.dying import long_walk, wait_for_note
 from processes.test_kill_points import check_marks, finish
 from support.effects import Effects
@@ -54,17 +55,18 @@ def test_every_failpoint_is_tried_and_stands_for_a_fault() -> None:
     assert set(FAILPOINTS) == {*WALK, *TAKE_OVER, *ASKED, *PRUNED, *MIGRATED}
     rows = {row.id for row in catalogue() if row.id.startswith("A")}
     named = {fault for point in FAILPOINTS.values() for fault in point.faults}
-    # A8 is the user's own code, A21 any place at all.
+    # FAULTS A8 is the user's own code, FAULTS A21 any place at all.
     assert named == rows - {"A8", "A21"}
 
 
 def test_nothing_is_left_behind_in_the_engine() -> None:
     """Zero cost when off: the functions are the engine's own before and after."""
     for name, point in FAILPOINTS.items():
-        own = getattr(point.owner, point.function)
+        owner, function = MOMENTS[point.moment]
+        own = getattr(owner, function)
         with armed(name, lambda: None):
-            assert getattr(point.owner, point.function) is not own
-        assert getattr(point.owner, point.function) is own
+            assert getattr(owner, function) is not own
+        assert getattr(owner, function) is own
     with pytest.raises(BadArgument, match="there is no failpoint"), armed("no such", lambda: None):
         pass
 
@@ -131,8 +133,8 @@ def test_a_prune_killed_in_its_transaction(tmp_path: Path, effects: Effects, poi
             await engine.start(wait_for_note(), id="run")
             killed("ask", str(database), "prune", point)
             assert len(await engine.list()) == 4
-            assert [len(await engine.history(f"ended-{number}")) for number in range(3)] == [3, 3, 3]
-            assert await engine.prune(0) == 3
+            assert [len(await engine.admin.history(f"ended-{number}")) for number in range(3)] == [3, 3, 3]
+            assert await engine.admin.prune(0) == 3
             assert [view.id for view in await engine.list()] == ["run"]
 
     run_async(main())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from events.kinds import Note
-from perdure import Engine, RunCancelled, RunNotFound, Status
+from perdure import Engine, RunCancelled, RunNotFound
+from perdure.types import Status
 from processes.dying import WALKED, long_walk, one_step, wait_for_note
 from support.effects import Effects
 from support.lives import run_async
@@ -38,7 +39,7 @@ def finish(database: Path, effects: Effects) -> None:
                 "run": Status.COMPLETED,
                 "run/marking_child": Status.COMPLETED,
             }
-            received = Counter(entry.kind for entry in await engine.history("run", generation=1))
+            received = Counter(entry.kind for entry in await engine.admin.history("run", generation=1))
             assert received["event_received"] == 2
             assert received["timer_fired"] == 1
             assert received["child_started"] == received["child_done"] == received["sent"] == 1

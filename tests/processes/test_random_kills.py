@@ -13,7 +13,8 @@ from typing import NamedTuple
 import apsw
 import pytest
 
-from perdure import Engine, Status
+from perdure import Engine
+from perdure.types import Status
 from processes.kill_load import STEPS_PER_RUN, Go, expected, killed_order
 from support.effects import Effects
 from support.lives import run_async
@@ -50,7 +51,7 @@ class Load:
             await self._send(left)
 
     async def _open_runs(self) -> int:
-        counts = await self._engine._store.count_runs()
+        counts = await self._engine.store.count_runs()
         return sum(count for status, count in counts.items() if not status.terminal)
 
     async def _send(self, number: int) -> None:
@@ -99,7 +100,7 @@ async def check_journals(engine: Engine, load: Load, effects: Effects) -> Counte
     numbers: Counter[str] = Counter(executions=sum(map(len, ran.values())))
     for number in load.started:
         for run_id in (f"order-{number}", f"order-{number}/killed_child"):
-            history = await engine.history(run_id)
+            history = await engine.admin.history(run_id)
             assert [entry.seq for entry in history] == list(range(1, len(history) + 1))
             received = [entry for entry in history if entry.kind == "event_received"]
             assert len(received) == (0 if "/" in run_id else 1)
@@ -140,7 +141,7 @@ def survive(tmp_path: Path, kills: int, seed: int) -> Counter[str]:
                     assert await engine.result(f"order-{number}", timeout=60) == expected(number)
             numbers = await check_journals(engine, load, effects)
             assert sorted(load.sent) == load.started
-            counts = await engine._store.count_runs()
+            counts = await engine.store.count_runs()
             # Every acknowledged start, each with one child, and nothing else.
             assert {status: n for status, n in counts.items() if n} == {Status.COMPLETED: 2 * len(load.started)}
             assert numbers["steps"] == STEPS_PER_RUN * len(load.started)

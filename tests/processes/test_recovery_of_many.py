@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine, limits
-from perdure.store.base import Status
+from perdure.store.model import Status
 from processes.recovering import in_a_long_step, poison
 from support.effects import Effects
 from support.lives import run_async, until

@@ -50,14 +50,14 @@ def test_timers_that_came_due_while_the_process_was_stopped_fire_once(tmp_path: 
                 worker.stop_between_writes(database)
                 due = max(view.wake_at for view in await client.list() if view.wake_at is not None)
                 async with Engine(database, sweep_interval=0.02) as other:
-                    assert other._worker is not None
-                    await until(lambda: other._clock.now() / 1e6 > due.timestamp() + 0.3)
-                    assert await other._store.reap(other._worker.id, other._clock.now()) == 0
+                    assert other.worker is not None
+                    await until(lambda: other.clock.now() / 1e6 > due.timestamp() + 0.3)
+                    assert await other.store.reap(other.worker.id, other.clock.now()) == 0
                     assert effects.lines() == [], "a stopped worker keeps its runs"
                 worker.signal(signal.SIGCONT)
                 assert [await run.result(timeout=20) for run in runs] == list(range(10))
                 for run in runs:
-                    kinds = [entry.kind for entry in await client.history(run.id)]
+                    kinds = [entry.kind for entry in await client.admin.history(run.id)]
                     assert kinds == ["started", "timer_fired", "step_done", "completed"]
 
     run_async(main())

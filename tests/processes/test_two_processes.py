@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from events.kinds import Note
-from perdure import Engine, Status, step, workflow
+from perdure import Engine, step, workflow
+from perdure.types import Status
 from processes.dying import wait_for_note
 from support.effects import Effects
 from support.lives import run_async, until
@@ -138,7 +139,7 @@ def test_a_running_worker_takes_over_from_one_that_was_killed(tmp_path: Path, ef
 
 
 def test_a_restart_after_a_kill_recovers_at_once(tmp_path: Path, effects: Effects) -> None:
-    """DESIGN §6: liveness is an OS lock, so the next process does not wait for a lease to run out."""
+    """Liveness is an OS lock, so the next process does not wait for a lease to run out."""
     database = tmp_path / "restarted.db"
 
     async def main() -> float:

@@ -75,11 +75,16 @@ def test_crash_everywhere_in_an_unguarded_script_says_what_to_write(tmp_path: Pa
     assert done.returncode == 1
     assert "runs once more in a process that perdure started to replay journals" in done.stderr
     assert 'under `if __name__ == "__main__":`' in done.stderr
-    assert names == ["__main__", "__perdure_elsewhere__", "__perdure_elsewhere__"]
+    assert names == ["__main__", "__perdure_other_process__", "__perdure_other_process__"]
 
 
 def test_guarded_script_works(tmp_path: Path) -> None:
     """What the messages ask for."""
     done, names = run(tmp_path, GUARDED)
     assert done.stdout == "1 1\n", done.stderr
-    assert sorted(names) == ["__main__", "__perdure_elsewhere__", "__perdure_elsewhere__", "__perdure_isolated__"]
+    assert sorted(names) == [
+        "__main__",
+        "__perdure_isolated__",
+        "__perdure_other_process__",
+        "__perdure_other_process__",
+    ]

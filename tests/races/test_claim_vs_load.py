@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from perdure import Engine, step, workflow
 from perdure.store.memory import MemoryStore
+from support.faulty_stores import Call, DisturbedStore, answered
 from support.lives import run_async
 
 begun: list[str] = []
@@ -24,26 +24,6 @@ async def simple() -> str:
     return await once()
 
 
-class _Stopped:
-    """The worker stands still between claim and load, until it is taken for dead and another takes over."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self.successor: Engine | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def claim(self, worker_id: str, *args: Any) -> Any:
-        rows = await self._store.claim(worker_id, *args)
-        if rows and self.successor is None:
-            self._store.kill_worker(worker_id)
-            self.successor = await Engine(self._store, sweep_interval=0.01).open()
-            while not begun:
-                await asyncio.sleep(0.001)
-        return rows
-
-
 def test_a_run_that_was_taken_over_before_it_was_loaded_has_one_owner() -> None:
     """FAULTS C1, C3: the load shows the successor's epoch, which gives no right to commit."""
 
@@ -52,13 +32,23 @@ def test_a_run_that_was_taken_over_before_it_was_loaded_has_one_owner() -> None:
         memory = MemoryStore()
         async with Engine(memory, worker=False) as client:
             await client.start(simple(), id="run")
-            store = _Stopped(memory)
-            async with Engine(store, sweep_interval=0.01) as engine:  # type: ignore[arg-type]
+            successors: list[Engine] = []
+
+            async def stand_still(call: Call) -> None:
+                """Between claim and load, until the worker is taken for dead and another has taken over."""
+                memory.kill_worker(call.args[0])
+                successors.append(await Engine(memory, sweep_interval=0.01).open())
+                while not begun:
+                    await asyncio.sleep(0.001)
+
+            store = DisturbedStore(memory)
+            store.after("claim", stand_still, answered, times=1)
+            async with Engine(store, sweep_interval=0.01) as engine:
                 assert await client.result("run", timeout=10) == "done"
-                assert store.successor is not None
-                await store.successor.close()
-                assert engine._worker is not None
-                assert not list(engine._worker.coordinator)
+                (successor,) = successors
+                await successor.close()
+                assert engine.worker is not None
+                assert not list(engine.worker.residents)
         assert begun == ["once"]
 
     run_async(main())

@@ -8,8 +8,8 @@ import pytest
 
 from events.kinds import Tick
 from perdure import Engine, RunFinished, receive, step, workflow
-from perdure.store.base import Turn
-from races.held_store import HeldStore
+from perdure.store.turn import Turn
+from support.faulty_stores import DisturbedStore, Hold, any_turn
 from support.lives import Lives, run_async
 
 
@@ -31,10 +31,10 @@ async def drain_ticks() -> list[int]:
 
 async def unread(engine: Engine, run_id: str) -> list[int]:
     """Numbers of the ticks that were accepted and never read: dead letters now, and nothing is left in the inbox."""
-    row = await engine._store.get(run_id)
+    row = await engine.store.get(run_id)
     assert row is not None
-    assert await engine._store.inbox(row.key, 1000) == []
-    return [letter.data["number"] for letter in await engine.dead_letters(limit=1000) if letter.target == run_id]
+    assert await engine.store.inbox(row.key, 1000) == []
+    return [letter.data["number"] for letter in await engine.admin.dead_letters(limit=1000) if letter.target == run_id]
 
 
 def test_event_is_received_or_refused_never_lost(lives: Lives) -> None:
@@ -70,9 +70,10 @@ def test_event_during_the_turn_that_finishes(lives: Lives, after: bool) -> None:
     """CONFORMANCE E1: before the end is durable the event is taken and kept, after it RunFinished is raised."""
 
     async def main() -> None:
-        store = HeldStore(lives.store())
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
-            hold = store.hold(ends, after=after)
+        store = DisturbedStore(lives.store())
+        async with Engine(store, sweep_interval=0.02) as engine:
+            hold = Hold()
+            store.around("commit", hold, any_turn(ends), before=not after, times=1)
             run = await engine.start(drain_ticks(), id="run")
             await hold.reached.wait()
             if after:

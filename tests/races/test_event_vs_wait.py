@@ -8,8 +8,9 @@ import pytest
 
 from events.kinds import Note
 from perdure import Engine, receive, step, workflow
-from perdure.store.base import Status, Turn
-from races.held_store import HeldStore
+from perdure.store.model import Status
+from perdure.store.turn import Turn
+from support.faulty_stores import DisturbedStore, Hold, any_turn
 from support.lives import Lives, run_async
 
 
@@ -33,15 +34,16 @@ def test_event_during_the_turn_that_waits_is_received_once(lives: Lives, after: 
     """CONFORMANCE E1, FAULTS C14: the event lands while the commit of the waiting turn is under way."""
 
     async def main() -> None:
-        store = HeldStore(lives.store())
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
-            hold = store.hold(waits, after=after)
+        store = DisturbedStore(lives.store())
+        async with Engine(store, sweep_interval=0.02) as engine:
+            hold = Hold()
+            store.around("commit", hold, any_turn(waits), before=not after, times=1)
             run = await engine.start(wait_for_a_note(), id="run")
             await hold.reached.wait()
             await run.send(Note("now"))
             hold.release.set()
             assert await run.result() == "now"
-            kinds = [entry.kind for entry in await engine.history("run")]
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
             assert kinds.count("event_received") == 1
 
     run_async(main())
@@ -52,12 +54,13 @@ def test_event_from_another_engine_during_the_turn_that_waits(lives: Lives, afte
     """CONFORMANCE E1: the sender shares only the store with the worker, so nobody hands the event over."""
 
     async def main() -> None:
-        store = HeldStore(lives.store())
+        store = DisturbedStore(lives.store())
         async with (
-            Engine(store, sweep_interval=0.02) as engine,  # type: ignore[arg-type]
+            Engine(store, sweep_interval=0.02) as engine,
             lives.engine(worker=False) as client,
         ):
-            hold = store.hold(waits, after=after)
+            hold = Hold()
+            store.around("commit", hold, any_turn(waits), before=not after, times=1)
             run = await engine.start(wait_for_a_note(), id="run")
             await hold.reached.wait()
             await client.send("run", Note("now"))

@@ -10,8 +10,9 @@ import pytest
 
 from kernel.kernel_kit import START, Drive, steps_asked, waiting_for
 from perdure import event, now, random, receive, sleep, step, uuid4, workflow
-from perdure.kernel.commands import Complete
-from perdure.kernel.operation import Frontier, StepOperation, decode_frontier
+from perdure.kernel.frontier import Frontier, decode_frontier
+from perdure.kernel.operations.step import StepOperation
+from perdure.kernel.outcomes import Complete
 
 
 @event

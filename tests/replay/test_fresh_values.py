@@ -81,7 +81,7 @@ def test_changing_a_value_changes_nothing_recorded(lives: Lives) -> None:
             await other.live_until(limit, act)
             async with other.engine() as engine:
                 assert await act(engine) == EXPECTED
-                history = await engine.history("run")
+                history = await engine.admin.history("run")
         assert given == Basket(["given"])
         assert history[0].data["input"] == {"basket": {"items": ["given"]}}
         assert history[1].data["args"] == {"basket": {"items": ["given"]}}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel.kernel_kit import Drive
-from perdure import Engine, FailedAttempt, event, receive, step, workflow
+from perdure import Engine, event, receive, step, workflow
+from perdure.types import FailedAttempt
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 

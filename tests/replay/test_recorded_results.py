@@ -88,7 +88,7 @@ def test_identical_calls_keep_their_own_results(lives: Lives, effects: Effects) 
         async with lives.engine() as engine:
             await engine.send("run", GoOn())
             assert await engine.result("run") == [1, 2, 3]
-            history = await engine.history("run")
+            history = await engine.admin.history("run")
         locations = [entry.location for entry in history if entry.kind == "step_done"]
         assert locations == ["draw", "draw#2", "draw#3"]
 

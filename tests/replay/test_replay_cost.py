@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kernel.kernel_kit import Drive
-from perdure import Invocation, event, receive, step, workflow
+from perdure import event, receive, step, workflow
+from perdure.types import Invocation
 from support.lives import Lives, run_async
 
 

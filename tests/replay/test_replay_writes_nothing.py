@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from perdure import Engine, Invocation, event, receive, sleep, start_child, state, status, step, workflow
-from perdure.store.base import CommitResult, Store, Turn
+from perdure import Engine, event, receive, sleep, start_child, state, status, step, workflow
+from perdure.types import Invocation
+from support.faulty_stores import DisturbedStore
 from support.lives import Lives, run_async, until
 
 
@@ -62,26 +62,11 @@ async def idle_parent_at_once() -> int:
     return await (await start_child(idle_receiver()))
 
 
-class CountingStore:
-    """Passes everything on and counts the turns committed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.turns: list[Turn] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
-        self.turns += turns
-        return await self._store.commit(turns)
-
-
 async def _settled(engine: Engine) -> bool:
     views = await engine.list()
-    worker = engine._worker
+    worker = engine.worker
     assert worker is not None
-    return all(view.status == "waiting" for view in views) and all(r.is_idle for r in worker.coordinator)
+    return all(view.status == "waiting" for view in views) and all(r.is_idle for r in worker.residents)
 
 
 DESCRIBED = [idle_receiver, idle_sleeper, idle_parent, idle_parent_with_handle, idle_parent_at_once]
@@ -103,13 +88,14 @@ def test_loading_a_waiting_run_writes_nothing(lives: Lives, described: Any) -> N
         async with lives.engine(worker=False) as client:
             for run_id in before:
                 await client.send(run_id, Unwanted())
-        store = CountingStore(lives.store())
-        async with Engine(store, sweep_interval=0.02) as engine:  # type: ignore[arg-type]
-            worker = engine._worker
+        store = DisturbedStore(lives.store())
+        turns = store.note_turns(created=False)
+        async with Engine(store, sweep_interval=0.02) as engine:
+            worker = engine.worker
             assert worker is not None
-            await until(lambda: len(worker.coordinator) == len(before))
+            await until(lambda: len(worker.residents) == len(before))
             await until(lambda: _settled(engine))
             assert {view.id: view.records for view in await engine.list()} == before
-        assert store.turns == []
+        assert turns == []
 
     run_async(main())

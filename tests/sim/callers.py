@@ -97,23 +97,23 @@ class Callers:
 
     async def terminate(self, node: Node, run_id: str) -> None:
         with contextlib.suppress(RunNotFound):
-            await self.insist(node, lambda engine: engine.terminate(run_id, "at once"))
+            await self.insist(node, lambda engine: engine.admin.terminate(run_id, "at once"))
 
     async def hold(self, node: Node, run_id: str, seconds: float) -> None:
         """Pause a run for a while, as a person does."""
         with contextlib.suppress(RunNotFound, ActionRefused):
-            await self.insist(node, lambda engine: engine.pause(run_id))
+            await self.insist(node, lambda engine: engine.admin.pause(run_id))
         await asyncio.sleep(seconds)
         with contextlib.suppress(RunNotFound, ActionRefused):
-            await self.insist(node, lambda engine: engine.unpause(run_id))
+            await self.insist(node, lambda engine: engine.admin.unpause(run_id))
 
     async def resume(self, node: Node, run_id: str) -> None:
         """Let a parked run go on, as a person does when the cause is gone."""
         with contextlib.suppress(RunNotFound, ActionRefused):
-            await self.insist(node, lambda engine: engine.resume(run_id))
+            await self.insist(node, lambda engine: engine.admin.resume(run_id))
 
     async def result(self, node: Node, run_id: str) -> None:
-        """Wait for a result; whoever hears one, all must hear the same."""
+        """Wait for a result; all waiters must hear the same one."""
 
         async def ask(engine: Engine) -> Any:
             return await engine.result(run_id, timeout=30)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.store.base import CLAIMABLE, Entry, StepTurn, Turn
 from perdure.store.memory import MemoryStore
+from perdure.store.model import CLAIMABLE
+from perdure.store.turn import Entry, Turn, goes_from_step_to_step
 from sim.plan import Fault
 
 #: What a store compares. Each is wrong in some late turn.
@@ -65,7 +66,7 @@ class LateTurns:
 
     def _forged(self, condition: str, sample: Turn) -> Iterator[Turn]:
         """The sample for every run of which it can be wrong in this way."""
-        for run in self._memory._runs.values():
+        for run in self._memory.tables.runs.values():
             epoch, generation, seq = run.epoch, run.generation, run.next_seq
             if (run.status in CLAIMABLE) is (condition == "status"):
                 continue
@@ -78,13 +79,13 @@ class LateTurns:
                     seq += self._rng.choice([-1, 1])
                 case _:
                     pass
-            if type(sample) is StepTurn and generation != 1:
+            if goes_from_step_to_step(sample) and generation != 1:
                 continue  # there are none of another generation
             yield _for_run(sample, run.key, epoch, generation, seq)
 
 
 def _shape(turn: Turn) -> str:
-    if type(turn) is StepTurn:
+    if goes_from_step_to_step(turn):
         return "step to step"
     if turn.continued is not None:
         return "continue"

@@ -25,13 +25,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from perdure.engine.attempts import Attempt
 from perdure.engine.resident import Resident
-from perdure.engine.steps import Attempt
-from perdure.kernel import journal
 from perdure.kernel.journal import Row, from_row
-from perdure.kernel.operation import StepOperation
-from perdure.store.base import Committed, ItemKind, RunRow, Status, Turn
+from perdure.kernel.operations.child import ChildStarted
+from perdure.kernel.operations.receive import EventReceived, EventsReceived
+from perdure.kernel.operations.send import Sent
+from perdure.kernel.operations.step import StepDone, StepFailed, StepOperation, StepRetry
 from perdure.store.memory import MemoryStore
+from perdure.store.model import ItemKind, RunRow, Status
+from perdure.store.turn import Committed, Turn
 
 #: Kinds of records of which there is at most one for each location.
 _ONCE = {
@@ -89,7 +92,7 @@ class Ledger:
 
     def require(self, condition: object, what: str) -> None:
         if not condition:
-            self._failed(what)  # whoever is about to catch the exception must not hide it
+            self._failed(what)  # a caller that catches the exception must not hide it
             raise Violation(what)
 
     # -- after every call of the store -----------------------------------------------------------------------------
@@ -107,13 +110,13 @@ class Ledger:
         """What could be under way again must be, however many there are."""
         if sum(row.recoveries <= _TRUSTED + 1 for row in claimed) >= limit:
             return  # there was no room for more
-        for run in self._memory._unowned.values():
+        for run in self._memory.tables.unowned.values():
             left = run.ready_at <= at and run.recoveries <= _TRUSTED and (run.workflow, run.version) not in unknown
             self.require(not left, f"I13: run {run.id} was left behind although there was room")
 
     def look(self) -> None:
         """Compare everything with what it was."""
-        for key, run in self._memory._runs.items():
+        for key, run in self._memory.tables.runs.items():
             seen = self._seen.get(key)
             if seen is None:
                 seen = self._seen[key] = _Seen()
@@ -171,26 +174,25 @@ class Ledger:
             require(where not in self._settled, f"I4: {body.kind} at {row.location} of run {run.id}, which was settled")
             self._settled.add(where)
         match body:
-            case journal.StepDone() | journal.StepFailed() | journal.StepRetry():
+            case StepDone() | StepFailed() | StepRetry():
                 require(
                     (*where, body.attempt) in self._begun,
                     f"I7: run {run.id} recorded attempt {body.attempt} of {row.location}, which never began",
                 )
                 require(
-                    isinstance(body, journal.StepDone)
-                    or "CancelledError" not in f"{body.error.type} {body.error.message}",
+                    isinstance(body, StepDone) or "CancelledError" not in f"{body.error.type} {body.error.message}",
                     f"I11: run {run.id} recorded a cancellation as the failure of {row.location}",
                 )
                 if _name(row.location) == "release":
                     asked = f'"{run.id}"'.encode() in bytes(body.args)
                     require(asked, f"I12: run {run.id} recorded a step with {bytes(body.args).decode()}")
-            case journal.EventReceived():
+            case EventReceived():
                 self._take(run, seen, body.event_id)
-            case journal.EventsReceived(taken):
+            case EventsReceived(taken):
                 for one in taken:
                     self._take(run, seen, one.event_id)
-            case journal.ChildStarted() if not body.refused:
-                require(body.child_id in self._memory._by_id, f"I10: run {run.id} has no child {body.child_id}")
+            case ChildStarted() if not body.refused:
+                require(body.child_id in self._memory.tables.by_id, f"I10: run {run.id} has no child {body.child_id}")
             case _:
                 pass
 
@@ -203,7 +205,7 @@ class Ledger:
 
     def asked(self, resident: Resident, operation: StepOperation) -> None:
         """A worker is about to begin an attempt."""
-        run = self._memory._runs.get(resident.key)
+        run = self._memory.tables.runs.get(resident.key)
         self.require(run is not None, f"I8: a step of run {resident.id} begins before the run is stored")
         if run is None or run.epoch != resident.epoch or run.generation != resident.run.generation:
             return  # somebody else has the run: what this one still does cannot be recorded
@@ -216,7 +218,7 @@ class Ledger:
         """The code of a step is about to run."""
         resident, location = attempt.resident, attempt.operation.location
         generation = resident.run.generation
-        run = self._memory._runs.get(resident.key)
+        run = self._memory.tables.runs.get(resident.key)
         self._begun.add((resident.id, generation, location, attempt.number))
         if run is not None and run.epoch == resident.epoch and run.generation == generation:
             self.require(
@@ -231,20 +233,20 @@ class Ledger:
         memory = self._memory
         received: dict[tuple[str, int], int] = {}
         pruned: set[str] = set()
-        for run in memory._runs.values():
+        for run in memory.tables.runs.values():
             for _generation, rows in run.journal.items():
                 if [row.seq for row in rows] != list(range(1, len(rows) + 1)):
                     pruned.add(run.id)
                 for row in rows:
                     body = from_row(row).body
-                    if isinstance(body, journal.EventReceived) and not body.published:
+                    if isinstance(body, EventReceived) and not body.published:
                         number = _number(body.value)
                         received[run.id, number] = received.get((run.id, number), 0) + 1
         self._close_published()
-        letters = {(one.target, _number(one.data)) for one in memory._book.letters.values()}
+        letters = {(one.target, _number(one.data)) for one in memory.tables.dead_letters.values()}
         unread = {
             (run.id, _number(item.data))
-            for run in memory._runs.values()
+            for run in memory.tables.runs.values()
             for item in run.inbox.values()
             if item.kind is ItemKind.EVENT and not item.publication
         }
@@ -264,21 +266,21 @@ class Ledger:
         taken: Counter[tuple[str, int]] = Counter()
         heard: Counter[tuple[str, str, int]] = Counter()
         sent, arrived, complete = 0, 0, True
-        for run in self._memory._runs.values():
+        for run in self._memory.tables.runs.values():
             for rows in run.journal.values():
                 complete = complete and [row.seq for row in rows] == list(range(1, len(rows) + 1))
                 for row in rows:
                     match from_row(row).body:
-                        case journal.EventReceived(published=True) as body:
+                        case EventReceived(published=True) as body:
                             taken[body.type, _number(body.value)] += 1
                             heard[run.id, body.type, _number(body.value)] += 1
-                        case journal.EventReceived() as body:
+                        case EventReceived() as body:
                             arrived += _number(body.value) >= SENT_BY_RUNS
-                        case journal.Sent() as body:
+                        case Sent() as body:
                             sent += body.type == "Nudge" and not body.refused
                         case _:
                             pass
-        arrived += sum(_number(one.data) >= SENT_BY_RUNS for one in self._memory._book.letters.values())
+        arrived += sum(_number(one.data) >= SENT_BY_RUNS for one in self._memory.tables.dead_letters.values())
         if not complete:
             return  # loops in it say the same thing again and again, and the records of that are gone
         self.require(arrived == sent, f"I9: runs sent {sent} events and {arrived} arrived")

@@ -94,7 +94,7 @@ class SimLoop(base_events.BaseEventLoop):
         """Cancel every task of a life, as `asyncio.run` does at its end. Returns how many there were."""
         return sum(task.cancel() for task in self.tasks if task.life == life and not task.done())
 
-    def bury(self) -> None:
+    def close_the_dead(self) -> None:
         """Close what dead lives left behind, in order, before the garbage collector finds it."""
         self._queues.by_life.clear()
         for task in self.tasks:

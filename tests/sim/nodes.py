@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.engine.clock import HostTime
 from perdure.engine.engine import Engine
-from perdure.store.base import WorkerInfo
+from perdure.store.model import WorkerInfo
 from sim.loop import SimLoop
 
 #: When the clocks of the world begin, in microseconds.

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.store.base import RunKey, Turn
+from perdure.store.model import RunKey
+from perdure.store.turn import Turn
 from sim.plan import ODD_FAULTS, Fault
 
 ERRORS: tuple[Exception, ...] = (

@@ -5,7 +5,8 @@
     poison   by a run whose step kills its worker: it is parked after as many deaths as the settings say, and nobody
              else is
 
-They come in a phase of their own because a store that fails could keep any worker from writing down who is innocent.
+They come in a phase of their own because a store that fails could keep any worker from writing down which runs did
+nothing wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure import limits
-from perdure.store.base import Status
+from perdure.store.model import Status
 from sim.nodes import Node
 from sim.plan import PLAGUE_FAULTS, Fault
 
@@ -89,7 +90,9 @@ class Plague:
         world, self._deaths = self._world, 0
         self._attempts.clear()
         end = world.loop.time() + _POISON_SECONDS_MAX
-        (poison,) = [run for run in world.memory._runs.values() if run.id.startswith(POISON) and not _has_ended(run)]
+        (poison,) = [
+            run for run in world.memory.tables.runs.values() if run.id.startswith(POISON) and not _has_ended(run)
+        ]
         while poison.status is not Status.PARKED:
             await asyncio.sleep(0.5)
             world.ledger.require(world.loop.time() < end, f"I14: run {poison.id} kills its workers and is not parked")

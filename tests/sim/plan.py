@@ -15,8 +15,8 @@ CALL_FAULTS = ("before", "after", "hang-before", "hang-after", "slow")
 #: Of nodes and of the world, by time.
 TIMED_FAULTS = ("crash", "pause", "expire", "leave", "deaf", "full")
 
-#: What else may go wrong, in worlds that are asked for it: see `Setting`. They are drawn from a chance of their own, so
-#: that the plan of a seed is the same with and without them.
+#: What else may go wrong, in worlds that are asked for it: see `Setting`. They are drawn from a generator of their
+#: own, so that the plan of a seed is the same with and without them.
 #: Of hosts, by time: every task is cancelled, and the loop ends a little later, without `close`, after it, or goes on.
 HOST_FAULTS = ("cancel-all", "cancel-close", "cancel-on")
 #: Of commits, by their number: one raises what is no error of a store, with nothing done, with all done, or because of

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -403,17 +404,11 @@ class Garden:
 
 #: The definitions above, whatever registry is in use where this module is first imported.
 DEFINED = Registry()
-DEFINED.add_workflow(sim_program, sim_program._shape.place)
+DEFINED.add_workflow(sim_program, sim_program.place)
 for _event in (Nudge, Bell, Chime):
-    DEFINED.add_event(_event.__perdure_event__, sim_program._shape.place)  # type: ignore[attr-defined]
+    DEFINED.add_event(_event.__perdure_event__, sim_program.place)  # type: ignore[attr-defined]
 
 
-class use_definitions:
+def use_definitions() -> AbstractContextManager[None]:
     """For as long as the block lasts the process knows these workflows and events, and no others."""
-
-    def __enter__(self) -> None:
-        self._before = registry._workflows, registry._events
-        registry._workflows, registry._events = DEFINED._workflows, DEFINED._events
-
-    def __exit__(self, *_: object) -> None:
-        registry._workflows, registry._events = self._before
+    return registry.replaced(DEFINED)

@@ -23,10 +23,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.store.base import Committed, Created, Rejected, RunRow, StepTurn, WorkerInfo
 from perdure.store.memory import MemoryStore
-from perdure.store.sqlite import bulk, changes, reads, session
-from perdure.store.sqlite.lane import Job
+from perdure.store.model import RunRow, WorkerInfo
+from perdure.store.sqlite import bulk, reads, session, workers
+from perdure.store.sqlite.connection_thread import Job
 from perdure.store.sqlite.liveness import WorkerLock
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.presence import Presence
@@ -34,6 +34,7 @@ from perdure.store.sqlite.reader import Reader
 from perdure.store.sqlite.session import Session, connect_reader, connect_writer, prepare_file
 from perdure.store.sqlite.store import SQLiteStore
 from perdure.store.sqlite.writer import Writer
+from perdure.store.turn import Committed, Created, Rejected, goes_from_step_to_step
 from sim.store import READS, perform
 
 #: Groups of this many rows go through `bulk` in a world that has drawn it; the usual number is for speed only.
@@ -53,7 +54,7 @@ class _Here:
             each.resolve(result, error)
         return job.future
 
-    commit_here = submit
+    commit_inline = submit
 
 
 class _Writer(_Here, Writer):
@@ -79,20 +80,20 @@ class SimSQLite(SQLiteStore):
         self._writer, self._reader = writer, reader
 
     def end(self) -> None:
-        for lane in (self._writer, self._reader):
-            if lane is not None:
-                lane.drop()
+        for thread in (self._writer, self._reader):
+            if thread is not None:
+                thread.drop()
 
     async def register_worker(self, worker: WorkerInfo) -> None:
-        await self._write(changes.add_worker, worker)
+        await self._write(workers.add_worker, worker)
 
     def _find_dead(self, session: Session, worker_id: str) -> tuple[list[str], list[WorkerLock]]:
-        gone = reads.orphaned_owners(session, worker_id)
-        gone += [one.id for one in reads.workers(session) if one.id != worker_id and self._is_dead(one.id)]
+        gone = workers.orphaned_owners(session, worker_id)
+        gone += [one.id for one in workers.workers(session) if one.id != worker_id and self._is_dead(one.id)]
         return gone, []
 
     def _look_for_dead(self, session: Session) -> frozenset[str]:
-        return frozenset(one.id for one in reads.workers(session) if self._is_dead(one.id))
+        return frozenset(one.id for one in workers.workers(session) if self._is_dead(one.id))
 
 
 class Difference(Exception):
@@ -104,11 +105,11 @@ class Pair:
 
     def __init__(self, memory: MemoryStore, path: str, happened: Counter[str], differs: Callable[[str], None]) -> None:
         self._memory = memory
-        self.sqlite = SimSQLite(path, lambda worker_id: worker_id in memory._dead)
+        self.sqlite = SimSQLite(path, lambda worker_id: worker_id in memory.tables.dead_workers)
         self._happened = happened
         self._differs = differs
-        self._insert = memory._insert
-        memory._insert = self._insert_alike  # type: ignore[method-assign]
+        self._new_key = memory.tables.new_key
+        memory.tables.new_key = self._key_alike  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         ours, theirs = getattr(self._memory, name), getattr(self.sqlite, name)
@@ -132,12 +133,12 @@ class Pair:
             raise found
         return found
 
-    def _insert_alike(self, new: Any, parent: Any) -> Any:
+    def _key_alike(self, run_id: str) -> int:
         """A store may choose the keys of its runs: the memory store takes over those of SQLite, which skips some."""
-        key = self._read(_key_of, new.id)
+        key = self._read(_key_of, run_id)
         if key is not None:
-            self._memory._last_key = key - 1
-        return self._insert(new, parent)
+            self._memory.tables.last_key = key - 1
+        return self._new_key(run_id)
 
     def add_worker(self, worker: WorkerInfo) -> None:
         """One that was taken for dead shows that it lives."""
@@ -146,28 +147,30 @@ class Pair:
     def compare(self) -> None:
         """Every run, as both stores have it."""
         rows = {row.key: row for row in self._read(_all_runs)}
-        for key, run in self._memory._runs.items():
+        for key, run in self._memory.tables.runs.items():
             expected, found = run.row(), rows.pop(key, None)
             if expected != found:
                 self._fail(f"run {run.id} is {found!r}, and should be {expected!r}")
         if rows:
             self._fail(f"there are runs {sorted(rows)} that should not be")
         counts = dict(self._read(_all_counts))
-        for key, run in self._memory._runs.items():
+        for key, run in self._memory.tables.runs.items():
             expected_counts = (len(run.inbox), sum(map(len, run.journal.values())))
             if counts.get(key) != expected_counts:
                 self._fail(f"run {run.id} has {counts.get(key)} unread items and records, not {expected_counts}")
 
     def compare_all(self) -> None:
-        """At rest: also every record, every item and every letter."""
+        """At rest: also every record, every item and every dead letter."""
         self.compare()
-        for key, run in self._memory._runs.items():
+        for key, run in self._memory.tables.runs.items():
             for generation, rows in run.journal.items():
                 found = self._read(reads.journal, key, generation, 0, None)
                 if list(found) != rows:
                     self._fail(f"the journal of generation {generation} of run {run.id} is {found}, not {rows}")
-        letters = self._read(reads.letters, None, 10_000, 0)
-        if [_without_id(one) for one in letters] != [_without_id(one) for one in self._memory._book.letters.values()]:
+        letters = self._read(reads.dead_letters, None, 10_000, 0)
+        if [_without_id(one) for one in letters] != [
+            _without_id(one) for one in self._memory.tables.dead_letters.values()
+        ]:
             self._fail("the dead letters are others than they should be")
 
     def _read(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -189,7 +192,7 @@ class Pair:
 
 def _kinds(turn: Any, count: int) -> Iterator[str]:
     yield "alone" if count == 1 else "in a group"
-    if type(turn) is StepTurn:
+    if goes_from_step_to_step(turn):
         yield "step to step"
     if turn.status.terminal:
         yield "end"
@@ -221,13 +224,13 @@ def _comparable(name: str, answer: Any) -> Any:
             return [(one.run, list(one.rows), list(one.inbox)) for one in answer]
         case "news":
             return answer.cursor, list(answer.items), sorted(answer.ended)
-        case "publish" | "replay_letter" | "spread":
+        case "publish" | "replay_dead_letter" | "spread":
             return list(answer.deliveries)
         case "reap" | "renew" | "release" | "register_worker" | "unregister_worker" | "dead_workers":
             return None  # the runs are compared
         case "workers":
             return sorted(one.id for one in answer)
-        case "letters":
+        case "dead_letters":
             return [_without_id(one) for one in answer]
         case _:
             return list(answer) if isinstance(answer, Sequence) and not isinstance(answer, (str, bytes)) else answer

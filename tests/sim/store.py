@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.errors import StoreUnavailable
-from perdure.store.base import Rejected, Store, Turn
+from perdure.store.protocol import Store
+from perdure.store.turn import Rejected, Turn
 from sim.odd import again
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ CALLS = frozenset(
 READS = frozenset(
     {
         "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "dead_workers",
-        "publications", "letters", "expired_events", "reply",
+        "publications", "dead_letters", "expired_events", "reply",
     }
 )  # fmt: skip
 

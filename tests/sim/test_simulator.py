@@ -23,7 +23,7 @@ ONCE_FAILED = [58, 347, 376, 397, 434, 1424, 2162, 3414, 3691, 3842, 4257, 4827,
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_no_world_violates_anything_that_must_hold(first: int) -> None:
-    """FAULTS section 5 and its rows at level s: several workers, skewed clocks, crashes, pauses and a failing store.
+    """Many lives of one store in one process: several workers, skewed clocks, crashes, pauses and a failing store.
     And everything happens in it as it did, to the byte (`support.frozen`).
 
     Repeat one with `make sim SEED=...`.
@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 def test_what_is_drawn_from_a_seed_stays_as_it_is() -> None:
     """So that the trace of a seed can be compared with an older one: new kinds of faults and programs are drawn from a
-    chance of their own."""
+    generator of their own."""
     found = hashlib.sha256()
     for seed in range(200):
         world = World(seed, None)
@@ -72,7 +72,7 @@ def digest_of_worlds(first: str, last: str) -> None:
 
 
 def test_the_same_seed_gives_the_same_trace_under_every_hash_seed() -> None:
-    """FAULTS 5.9, O26."""
+    """A world that failed can be run again, in any process. FAULTS 5.9, O26."""
     seeds = [{"PYTHONHASHSEED": seed} for seed in ("0", "1", "4711")]
     digests = first_lines("sim.test_simulator:digest_of_worlds", "0", "40", environments=seeds)
     assert digests[0].count(" ") == 39
@@ -95,9 +95,9 @@ def test_a_plan_is_shrunk_to_what_is_needed() -> None:
 
 
 def test_a_failing_seed_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perdure.store.memory import _Run
+    from perdure.store.memory.tables import Run
 
-    monkeypatch.setattr(_Run, "accepts", lambda self, turn: True)
+    monkeypatch.setattr(Run, "accepts", lambda self, turn: True)
     failed = next(report for report in map(simulate, range(200)) if report.problem)
     text = explain(failed)
     assert f"make sim SEED={failed.seed}" in text

@@ -1,7 +1,7 @@
 """One simulated world: several engines, clients, faults and a store, from a seed.
 
     chaos   workers run random programs; clients start them (twice), send, publish, cancel; the plan's faults happen
-    heal    faults end, everybody is back, whoever waits for an event gets one
+    heal    faults end, everybody is back, every run that waits for an event gets one
     rest    every run has ended; the model and the ledger are asked whether that is right
 
 `simulate(seed)` returns a `Report`; the same seed and plan always give the same trace.
@@ -30,9 +30,9 @@ from perdure.engine.engine import Engine
 from perdure.errors import StoreError
 from perdure.kernel import journal
 from perdure.kernel.journal import from_row
-from perdure.kernel.verbs import current_run
-from perdure.store.base import Status
+from perdure.kernel.verbs.current import current_run
 from perdure.store.memory import MemoryStore
+from perdure.store.model import Status
 from sim import plan as plans
 from sim import programs
 from sim.callers import Callers
@@ -86,7 +86,7 @@ class World:
         self.loop = SimLoop(random.Random(f"order {seed}"), CALLBACKS_MAX)
         self._own = copy_context()
         self.memory = MemoryStore()
-        self.memory._hint = self._hint  # type: ignore[method-assign]
+        self.memory.tables.hint = self._hint  # type: ignore[method-assign]
         self.ledger = Ledger(self.memory, self._fail)
         self.happened: Counter[str] = Counter()
         #: What nodes call: on SQLite the memory store goes along, as its oracle.
@@ -131,7 +131,8 @@ class World:
         self.callers = Callers(self)
 
     def _add_programs(self, rng: random.Random) -> None:
-        """Those that the faults of some worlds are about. They come after the usual ones, whose chance is their own."""
+        """Those that the faults of some worlds are about. They come after the usual ones, whose randomness is their
+        own."""
         if "zombies" in self.setting.more:
             for number in range(rng.randint(1, 3)):
                 # The second generation is the longer one, so that its turns could be taken for those of the first.
@@ -176,9 +177,9 @@ class World:
 
     def renewed(self, node: Node) -> None:
         """A worker that was taken for dead shows that it lives: from now on its claims count again."""
-        if node.worker_id in self.memory._dead and node.info is not None:
-            self.memory._dead.discard(node.worker_id)
-            self.memory._workers.setdefault(node.worker_id, node.info)
+        if node.worker_id in self.memory.tables.dead_workers and node.info is not None:
+            self.memory.tables.dead_workers.discard(node.worker_id)
+            self.memory.tables.workers.setdefault(node.worker_id, node.info)
             if self.pair is not None:
                 self.pair.add_worker(node.info)
 
@@ -234,7 +235,7 @@ class World:
         for attempt in range(1000):
             store: Any = NodeStore(self, node, self.store)
             engine = Engine(store, worker=node.worker, name=node.name, clock=node.clock, **node.options)
-            engine._rng = random.Random(f"engine {self.seed} {life} {attempt}")
+            engine.rng = random.Random(f"engine {self.seed} {life} {attempt}")
             node.engines.append(engine)
             try:
                 await engine.open()
@@ -242,17 +243,17 @@ class World:
                 await asyncio.sleep(0.1)
                 continue
             break
-        worker = engine._worker
+        worker = engine.worker
         if worker is not None:
             node.worker_id = worker.id
-            node.info = self.memory._workers.get(worker.id)
-            start = worker._steps.start
+            node.info = self.memory.tables.workers.get(worker.id)
+            start = worker.attempts.start
 
-            def checked(resident: Any, operation: Any, alone: bool = False) -> None:
+            def checked(resident: Any, operation: Any) -> None:
                 self.ledger.asked(resident, operation)
-                start(resident, operation, alone)
+                start(resident, operation)
 
-            worker._steps.start = checked  # type: ignore[method-assign]
+            worker.attempts.start = checked  # type: ignore[method-assign]
         node.engine = engine
 
     def _crash(self, node: Node) -> None:
@@ -277,9 +278,9 @@ class World:
     def _forget(self, node: Node) -> None:
         """What was in memory is gone, without a word to anybody."""
         for engine in node.engines:
-            worker = engine._worker
+            worker = engine.worker
             if worker is not None:
-                worker._steps._queue.clear()
+                worker.attempts.serving.queue.clear()
             with contextlib.suppress(StopIteration):
                 engine.abandon().send(None)
             if worker is not None:
@@ -328,7 +329,7 @@ class World:
         end of `asyncio.run`), after closing it (a framework that shuts down), or not at all."""
         count = self.loop.cancel_all(node.life)
         self.note(node, f"{fault.kind} {count}")
-        if fault.kind == "cancel-on" and node.engine is not None and not node.engine._closing:
+        if fault.kind == "cancel-on" and node.engine is not None and not node.engine.is_closed:
             return
         node.is_ending = True
         if fault.kind == "cancel-close" and node.context is not None:
@@ -388,7 +389,7 @@ class World:
                 try:
                     for node in (*self.workers, *self.clients):
                         self._forget(node)
-                    loop.bury()
+                    loop.close_the_dead()
                 finally:
                     asyncio.events._set_running_loop(None)
         finally:
@@ -403,7 +404,7 @@ class World:
             digest=self._digest.hexdigest(),
             plan=self.plan,
             tail=tuple(self._tail),
-            runs=len(self.memory._runs),
+            runs=len(self.memory.tables.runs),
             records=self.ledger.records,
             seconds=loop.time(),
             happened=self.happened,
@@ -412,7 +413,7 @@ class World:
 
     def _digest_journals(self) -> None:
         """The digest is of the journals, too: a trace only says how many records were written."""
-        for key, run in sorted(self.memory._runs.items()):
+        for key, run in sorted(self.memory.tables.runs.items()):
             for generation, rows in sorted(run.journal.items()):
                 for row in rows:
                     self._digest.update(repr((key, run.id, generation, *without_places(row))).encode())
@@ -460,7 +461,7 @@ class World:
         self.loop.create_task(self._watched(self._converge()))
 
     def own_call(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
-        """Call later, on behalf of the world, whoever asks for it."""
+        """Call later, on behalf of the world and not of the node that asks."""
         call_in(self.loop, self._own, seconds, function, *args)
 
     async def _converge(self) -> None:
@@ -476,14 +477,14 @@ class World:
             records = self.ledger.records
             dead = [node.name for node in self.workers if self._lacks_sweep(node)]
             self.ledger.require(not dead or self._leaving(dead), f"the sweep of {dead} ended")
-            runs = list(self.memory._runs.values())
+            runs = list(self.memory.tables.runs.values())
             parked = [run for run in runs if run.status is Status.PARKED]
             wrong = [f"{run.id}: {run.reason}" for run in parked if not self._may_be_parked(run)]
             self.ledger.require(not wrong, f"parked: {wrong}")
             for run in parked:
                 self.loop.create_task(self.callers.resume(client, run.id))
             left = [run for run in runs if not run.status.terminal]
-            if not left and len(self.roots) <= len(runs) and all(r in self.memory._by_id for r in self.roots):
+            if not left and len(self.roots) <= len(runs) and all(r in self.memory.tables.by_id for r in self.roots):
                 await self._rest(client)
                 return
             # Only what is waited for and not there: anything more would wake runs that were forgotten.
@@ -496,7 +497,7 @@ class World:
         self._fail(f"not at rest after {HEAL_SECONDS:g} s without faults: {self._open_runs()}")
 
     def _lacks_sweep(self, node: Node) -> bool:
-        sweep = node.engine._sweeper if node.engine is not None else None
+        sweep = node.engine.parts.sweeper if node.engine is not None and node.engine.parts is not None else None
         if sweep is None or not sweep.done() or node.is_ending:
             return False
         # One that a host has cancelled begins again before long.
@@ -507,7 +508,7 @@ class World:
         return run.key in self.odd.culprits or self.plague.may_be_parked(run)
 
     def _leaving(self, names: list[str]) -> bool:
-        return all(node.engine is not None and node.engine._closing for node in self.workers if node.name in names)
+        return all(node.engine is not None and node.engine.is_closed for node in self.workers if node.name in names)
 
     def _open_runs(self) -> str:
         now = EPOCH + round(self.loop.time() * 1_000_000)
@@ -515,7 +516,7 @@ class World:
             f"{run.id} {run.status} owner {(run.owner or '-')[:4]} wake {run.wake_at and (run.wake_at - now) / 1e6} "
             f"ready {run.ready_at if run.owner is None else '-'} last {run.journal[run.generation][-1].kind} "
             f"inbox {[item.type for item in run.inbox.values()]}"
-            for run in self.memory._runs.values()
+            for run in self.memory.tables.runs.values()
             if not run.status.terminal
         )
 
@@ -528,9 +529,9 @@ class World:
         self.ledger.close()
         if self.pair is not None:
             self.pair.compare_all()
-        for run in self.memory._runs.values():
+        for run in self.memory.tables.runs.values():
             self._check_outcome(run)
-        self.note(None, f"rest {len(self.memory._runs)} runs, {self.ledger.records} records")
+        self.note(None, f"rest {len(self.memory.tables.runs)} runs, {self.ledger.records} records")
         self.loop.stop()
 
     def _check_outcome(self, run: Any) -> None:

@@ -174,4 +174,4 @@ async def ends_early(path: str, how: str) -> None:
 async def finishes(path: str) -> None:
     async with Engine(path, sweep_interval=0.02) as engine:
         await engine.result("run", timeout=20)
-        print([entry.kind for entry in await engine.history("run")], flush=True)
+        print([entry.kind for entry in await engine.admin.history("run")], flush=True)

@@ -61,7 +61,7 @@ def test_every_attempt_gets_fresh_arguments_and_the_record_keeps_the_original(li
         async with lives.engine() as engine:
             handle = await engine.start(hands_out_lists())
             await handle.result()
-            history = await engine.history(handle.id)
+            history = await engine.admin.history(handle.id)
             return [entry.data["args"] for entry in history if entry.kind.startswith("step_")]
 
     recorded = run_async(main())

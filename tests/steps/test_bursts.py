@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
 
 from perdure import Engine, Ok, attempt, limits, step, workflow
-from perdure.engine import steps
-from perdure.store.base import CommitResult, Turn
+from perdure.engine.attempts import serving
+from support.faulty_stores import DisturbedStore, sizes
 from support.lives import Lives, run_async, until
 
 host: dict[str, Any] = {}
@@ -26,9 +25,9 @@ async def compute(number: int) -> int:
 @step
 async def unwant_the_next() -> str:
     """Makes the attempt that is queued behind this one unwanted, as a run that leaves memory would."""
-    worker = host["engine"]._worker
-    for resident in worker.coordinator:
-        worker._steps.cancel(resident, "never")
+    worker = host["engine"].worker
+    for resident in worker.residents:
+        worker.attempts.cancel(resident, "never")
     return "done"
 
 
@@ -52,7 +51,7 @@ async def pair() -> None:
 
 
 async def _recorded(engine: Engine, run_id: str) -> list[str]:
-    return [entry.location for entry in await engine.history(run_id)]
+    return [entry.location for entry in await engine.admin.history(run_id)]
 
 
 def test_a_burst_whose_last_attempt_is_unwanted_is_followed_up(lives: Lives) -> None:
@@ -121,28 +120,16 @@ async def slow_fan_out(width: int) -> int:
     return sum(await asyncio.gather(*(compute_for_long(number) for number in range(width))))
 
 
-def _sizes_of_turns(engine: Engine) -> list[int]:
-    """How many records each turn has from now on, the records of ends included."""
-    sizes: list[int] = []
-    commit = engine._store.commit
-
-    def noting(turns: Sequence[Turn]) -> Awaitable[Sequence[CommitResult]]:
-        sizes.extend(len(turn.entries) for turn in turns)
-        return commit(turns)
-
-    engine._store.commit = noting  # type: ignore[method-assign]
-    return sizes
-
-
 def test_parallel_steps_that_only_compute_are_recorded_together(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DESIGN section 10: each turn is a commit, so a run's own burst is not cut into many."""
-    monkeypatch.setattr(steps, "_GATHERING_SECONDS", 30.0)  # however slow the machine is
+    """Each turn is a commit, so a run's own burst is not cut into many."""
+    monkeypatch.setattr(serving, "_GATHERING_SECONDS", 30.0)  # however slow the machine is
 
     async def main() -> None:
-        async with lives.engine() as engine:
-            sizes = _sizes_of_turns(engine)
+        store = DisturbedStore(lives.store())
+        turns = store.note_turns(created=False)
+        async with Engine(store, sweep_interval=0.02) as engine:
             assert await (await engine.start(fan_out(200))).result() == 200 * 199 // 2 + 200
-            assert sizes == [201]
+            assert sizes(turns) == [201]
 
     run_async(main())
 
@@ -151,11 +138,12 @@ def test_what_was_done_is_not_kept_back_for_long(lives: Lives) -> None:
     """A crash repeats what was not recorded, so slow steps do not wait for each other."""
 
     async def main() -> None:
-        async with lives.engine() as engine:
-            sizes = _sizes_of_turns(engine)
+        store = DisturbedStore(lives.store())
+        turns = store.note_turns(created=False)
+        async with Engine(store, sweep_interval=0.02) as engine:
             assert await (await engine.start(slow_fan_out(130))).result() == 130 * 129 // 2
-            assert len(sizes) >= 2
-            assert sum(sizes) == 131
+            assert len(turns) >= 2
+            assert sum(sizes(turns)) == 131
 
     run_async(main())
 
@@ -196,14 +184,17 @@ def test_a_result_is_what_it_was_when_the_step_returned_it(lives: Lives) -> None
         async with lives.engine() as engine:
             found = await (await engine.start(push_all(3), id="pushed")).result()
             assert found == [[0], [0, 1], [0, 1, 2]]
-            recorded = [entry.data["value"] for entry in await engine.history("pushed") if entry.kind == "step_done"]
+            recorded = [
+                entry.data["value"] for entry in await engine.admin.history("pushed") if entry.kind == "step_done"
+            ]
             assert recorded == found
 
     run_async(main())
 
 
 def test_a_scalar_that_cannot_be_stored_fails_its_step_alone(lives: Lives) -> None:
-    """Scalars are encoded when their turn is taken: one that is too large takes the long way, and its run goes on."""
+    """Scalars are encoded when their turn is taken: one that is too large takes the general path, and its run goes
+    on."""
 
     async def main() -> None:
         async with lives.engine() as engine:

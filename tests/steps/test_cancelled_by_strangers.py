@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perdure import StepFailed, current_step, limits, sleep, step, workflow
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.effects import Effects
 from support.lives import Lives, run_async, until
 from support.processes import Process
@@ -112,7 +112,7 @@ def test_engine_goes_on_if_the_loop_does(lives: Lives, kind: str, caplog: pytest
             cancel_everything()
             await until(lambda: len(begun) == 2)
             let_go.set()
-            return await handle.result(timeout=10), [entry.kind for entry in await engine.history("run")]
+            return await handle.result(timeout=10), [entry.kind for entry in await engine.admin.history("run")]
 
     with caplog.at_level(logging.WARNING):
         assert run_async(main()) == (kind, ["started", "step_done", "completed"])
@@ -144,9 +144,9 @@ def test_server_that_is_cancelled_before_its_first_line_is_replaced(lives: Lives
             let_go.set()
             starts = [asyncio.ensure_future(engine.start(one_step("waits"))) for _ in range(5)]
             for _ in range(60):
-                steps = engine._worker._steps  # type: ignore[union-attr]
-                if steps._server_is_due:
-                    for task in steps._tasks:
+                serving = engine.worker.attempts.serving  # type: ignore[union-attr]
+                if serving.is_due:
+                    for task in serving.tasks:
                         task.cancel()
                 await asyncio.sleep(0)
             handles = [await start for start in starts]
@@ -174,7 +174,7 @@ def test_close_after_a_cancellation_is_bounded_and_gives_runs_back(lives: Lives)
 
 
 def test_runs_on_their_way_out_of_memory_come_back(lives: Lives) -> None:
-    """A release that a stranger cancels is sent again: otherwise the run would be "being given back" for ever."""
+    """A release that a stranger cancels is sent again: otherwise the run would be "being released" for ever."""
 
     async def main() -> list[str]:
         async with lives.engine(residents_max=1) as engine:
@@ -182,7 +182,7 @@ def test_runs_on_their_way_out_of_memory_come_back(lives: Lives) -> None:
             for _ in range(200):
                 cancel_everything()
                 await asyncio.sleep(0)
-                if engine._worker._releasing:  # type: ignore[union-attr]
+                if engine.worker.leaving._releasing:  # type: ignore[union-attr]
                     break
             let_go.set()
             return [await handle.result(timeout=10) for handle in handles]
@@ -224,7 +224,8 @@ def test_sweep_never_cancels_itself(lives: Lives) -> None:
 
     async def main() -> set[int]:
         async with lives.engine(sweep_interval=0.002) as engine:
-            sweeper = engine._sweeper
+            assert engine.parts is not None
+            sweeper = engine.parts.sweeper
             assert sweeper is not None
             seen, until_then = set(), asyncio.get_running_loop().time() + 0.05
             while asyncio.get_running_loop().time() < until_then:

@@ -122,7 +122,7 @@ def test_losing_step_sees_cancellation_at_once_and_its_late_result_is_refused(li
             handle = await engine.start(loses_a_race(kind), id="run")
             assert await handle.result() == "['quick']"
             await until(lambda: seen == [SIGNS[kind]], patience=5)
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     assert run_async(main()) == ["started", "step_done", "completed"]
 
@@ -139,7 +139,7 @@ def test_cancelled_run_cancels_its_step_at_once(lives: Lives, kind: str) -> None
             with pytest.raises(RunCancelled):
                 await handle.result()
             await until(lambda: seen == [SIGNS[kind]], patience=5)
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     assert run_async(main()) == ["started", "cancel_requested", "cancelled"]
 
@@ -152,20 +152,20 @@ def test_asyncio_timeout_in_workflow_code_cancels_the_step(lives: Lives, kind: s
         async with lives.engine() as engine:
             result = await (await engine.start(timed_out_by_asyncio(kind), id="run")).result()
             await until(lambda: seen == [SIGNS[kind]], patience=5)
-            assert "step_done" not in {entry.kind for entry in await engine.history("run")}
+            assert "step_done" not in {entry.kind for entry in await engine.admin.history("run")}
             return result
 
     assert run_async(main()) == "timed out"
 
 
 def test_terminated_run_cancels_its_step_at_once(lives: Lives) -> None:
-    """CONFORMANCE S7."""
+    """The step of a run that is over does not go on by itself. CONFORMANCE S7."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             handle = await engine.start(one_slow_step("async"), id="run")
             await until(entered.is_set)
-            assert await engine.terminate("run", "now")
+            assert await engine.admin.terminate("run", "now")
             await until(lambda: seen == ["cancelled"], patience=5)
             with pytest.raises(RunCancelled, match="now"):
                 await handle.result()
@@ -180,7 +180,7 @@ def test_step_terminated_by_another_engine_is_cancelled(lives: Lives) -> None:
         async with lives.engine() as engine, lives.engine(worker=False) as client:
             await engine.start(one_slow_step("async"), id="run")
             await until(entered.is_set)
-            assert await client.terminate("run")
+            assert await client.admin.terminate("run")
             await until(lambda: seen == ["cancelled"], patience=5)
 
     run_async(main())

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, RunParked, RunView, current_step, event, receive, sleep, step, workflow
-from perdure.store.base import Status
+from perdure import Engine, current_step, event, receive, sleep, step, workflow
+from perdure.errors import RunParked
+from perdure.store.model import Status
+from perdure.types import RunView
 from steps.crash_children import beside_poison, poisonous
 from support.effects import Effects
 from support.lives import Lives, run_async, until
@@ -111,10 +113,10 @@ def test_crashes_without_progress_park_the_run_and_resume_gives_it_another_chanc
             with pytest.raises(RunParked, match="poisoned"):
                 await engine.result("run")
             assert await (await engine.start(lives_beside())).result() == "fine"
-            assert await engine.resume("run")
+            assert await engine.admin.resume("run")
             await until(lambda: len(ran) == deaths + 1)
             assert (await engine.status("run")).records == 1, "nothing of it was lost or added"
-            assert await engine.terminate("run")
+            assert await engine.admin.terminate("run")
 
     run_async(main())
     assert set(ran) == {"attempt 1"}
@@ -169,7 +171,7 @@ def test_waiting_run_with_an_unread_event_is_never_poisoned(lives: Lives, unread
             async with lives.engine(recoveries_max=2, sweep_interval=0.01) as engine:
 
                 async def rests(engine: Engine = engine) -> bool:
-                    row = await engine._store.get("run")
+                    row = await engine.store.get("run")
                     return row is not None and row.owner is not None and row.recoveries == 0
 
                 await until(rests)

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from perdure import RunFailed, RunParked, StepFailed, current_step, step, workflow
+from perdure import RunFailed, StepFailed, current_step, step, workflow
+from perdure.errors import RunParked
 from steps.isolated_steps import isolated_odd_end
 from support.effects import Effects
 from support.lives import Lives, run_async
@@ -131,7 +132,7 @@ def test_exit_of_a_step_is_a_failed_attempt_and_harms_nobody_else(lives: Lives, 
         async with lives.engine() as engine:
             odd, other = await engine.start(ends_oddly(kind, how), id="odd"), await engine.start(neighbour())
             result = await odd.result(timeout=10)
-            history = await engine.history("odd")
+            history = await engine.admin.history("odd")
             retried = next(entry.data["error"]["message"] for entry in history if entry.kind == "step_retry")
             return result, await other.result(timeout=10), [entry.kind for entry in history], retried
 
@@ -149,7 +150,7 @@ def test_except_exception_catches_how_a_step_ended(lives: Lives, how: str) -> No
     async def main() -> str:
         async with lives.engine() as engine:
             first = await (await engine.start(caught(how), id="run")).result(timeout=10)
-            assert [entry.kind for entry in await engine.history("run")] == [
+            assert [entry.kind for entry in await engine.admin.history("run")] == [
                 "started", "step_retry", "step_failed", "completed",
             ]  # fmt: skip
             return first
@@ -351,7 +352,7 @@ def test_run_is_parked_if_not_even_its_failure_can_be_recorded(
     def broken(error: BaseException) -> Any:
         raise ArithmeticError("cannot describe it")
 
-    monkeypatch.setattr("perdure.engine.steps.encode_error", broken)
+    monkeypatch.setattr("perdure.engine.attempts.outcomes.encode_error", broken)
 
     async def main() -> str:
         async with lives.engine() as engine:
@@ -382,6 +383,6 @@ def test_memory_error_in_a_step_is_an_ordinary_failed_attempt(lives: Lives) -> N
         async with lives.engine() as engine:
             handle = await engine.start(short_of_memory())
             result = await handle.result()
-            return result, [entry.kind for entry in await engine.history(handle.id)]
+            return result, [entry.kind for entry in await engine.admin.history(handle.id)]
 
     assert run_async(main()) == (3, ["started", "step_retry", "step_retry", "step_done", "completed"])

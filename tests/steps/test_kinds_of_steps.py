@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from perdure import BadDefinition, current_step, step, storable, workflow
-from perdure.errors import NotInStep
+from perdure import current_step, step, storable, workflow
+from perdure.errors import BadDefinition, NotInStep
 from support.lives import Lives, run_async
 
 
@@ -133,7 +133,7 @@ def test_current_step_is_known_in_threads_and_context_does_not_leak(lives: Lives
 
 
 def test_current_step_outside_a_step_is_an_error() -> None:
-    """CONFORMANCE S4."""
+    """There is no step to speak of. CONFORMANCE S4."""
     with pytest.raises(NotInStep, match="P-103"):
         current_step()
 

@@ -57,7 +57,7 @@ def test_process_that_dies_is_a_failed_attempt(lives: Lives, tmp_path: Path) -> 
         async with lives.engine() as engine:
             handle = await engine.start(isolated_death(str(tmp_path / "marker")))
             result = await handle.result()
-            history = await engine.history(handle.id)
+            history = await engine.admin.history(handle.id)
             return result, [e.data["error"]["message"] for e in history if e.kind == "step_retry"]
 
     result, errors = run_async(main())
@@ -83,7 +83,7 @@ def test_timeout_kills_the_process(lives: Lives, tmp_path: Path) -> None:
 
 
 def test_cancel_kills_the_process(lives: Lives, tmp_path: Path) -> None:
-    """CONFORMANCE S4 and S7."""
+    """An isolated step ends with its process, whatever its code does. CONFORMANCE S4 and S7."""
     marker = tmp_path / "pid"
 
     async def main() -> None:

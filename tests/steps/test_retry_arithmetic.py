@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from perdure import BadDefinition, NonRetryable, RetryAfter, step
+from perdure import NonRetryable, RetryAfter, step
+from perdure.errors import BadDefinition
 from perdure.kernel.retry import RetryPolicy, backoff_seconds, is_retryable, next_attempt_at
 
 SECOND = 1_000_000
@@ -20,13 +21,13 @@ def calm(**options: object) -> RetryPolicy:
 
 
 def test_first_delay_is_the_initial_delay_and_each_next_one_grows_by_the_factor() -> None:
-    """CONFORMANCE S1."""
+    """The arithmetic of a backoff without jitter. CONFORMANCE S1."""
     policy = calm(initial_delay=0.5, factor=3.0, max_delay=1_000.0)
     assert [backoff_seconds(policy, attempt, 0.5) for attempt in (1, 2, 3, 4)] == [0.5, 1.5, 4.5, 13.5]
 
 
 def test_delay_never_passes_max_delay() -> None:
-    """CONFORMANCE S1."""
+    """However many attempts there were. CONFORMANCE S1."""
     policy = calm(initial_delay=1.0, factor=10.0, max_delay=30.0)
     assert [backoff_seconds(policy, attempt, 0.0) for attempt in (1, 2, 3, 50)] == [1.0, 10.0, 30.0, 30.0]
 
@@ -78,7 +79,7 @@ def test_last_attempt_is_followed_by_none() -> None:
 
 
 def test_no_limit_on_attempts_goes_on_for_ever() -> None:
-    """CONFORMANCE S1."""
+    """`max_attempts=None` never gives up. CONFORMANCE S1."""
     assert next_attempt_at(calm(max_attempts=None), 10**6, ValueError(), 0, 0, 0.0) == 30 * SECOND
 
 
@@ -90,7 +91,7 @@ def test_total_timeout_gives_up_when_the_next_attempt_could_only_start_after_it(
 
 
 def test_retry_after_chooses_the_delay_and_still_counts() -> None:
-    """CONFORMANCE S1."""
+    """The error says when; how often is still the policy's to say. CONFORMANCE S1."""
     policy = calm(max_attempts=2, retry_on=(KeyError,))
     assert next_attempt_at(policy, 1, RetryAfter(77.0), 0, 0, 0.0) == 77 * SECOND
     assert next_attempt_at(policy, 2, RetryAfter(77.0), 0, 0, 0.0) is None
@@ -156,7 +157,7 @@ def test_impossible_policy_is_refused_where_it_is_written(options: dict[str, obj
 
 
 def test_options_for_one_call_are_checked_too() -> None:
-    """FAULTS D34."""
+    """As those of the decorator are. FAULTS D34."""
 
     @step
     async def anything() -> None: ...

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from perdure import FailedAttempt, current_step, sleep, step, workflow
+from perdure import current_step, sleep, step, workflow
+from perdure.types import FailedAttempt
 from support.lives import Lives, run_async
 
 heard: list[tuple[int, str, bool]] = []

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
-from perdure import BadArgument, Engine, NonRetryable, RetryAfter, RunFailed, current_step, step, workflow
+from perdure import Engine, NonRetryable, RetryAfter, RunFailed, current_step, step, workflow
 from perdure.admin.views import HistoryEntry
+from perdure.errors import BadArgument
 from support.lives import Lives, run_async
 
 attempts: list[int] = []
@@ -76,14 +77,14 @@ def retries(history: list[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def test_exactly_max_attempts_are_made_and_the_last_error_is_raised(lives: Lives) -> None:
-    """CONFORMANCE S1."""
+    """Neither one attempt more nor one less. CONFORMANCE S1."""
 
     async def main() -> None:
         async with lives.engine() as engine:
             error = await failure_of(engine, "value", "plain")
             assert isinstance(error, ValueError)
             assert error.args == ("attempt 4",)
-            kinds = [entry.kind for entry in await engine.history("run")]
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
             assert kinds == ["started", "step_retry", "step_retry", "step_retry", "step_failed", "failed"]
 
     run_async(main())
@@ -117,7 +118,7 @@ def test_only_what_retry_on_accepts_is_tried_again(lives: Lives, kind: str, how:
 
 
 def test_non_retryable_keeps_its_cause(lives: Lives) -> None:
-    """CONFORMANCE S1: what was raised `from` is still there for whoever catches it."""
+    """CONFORMANCE S1: what was raised `from` is still there for the code that catches it."""
 
     async def main() -> BaseException:
         async with lives.engine() as engine:
@@ -154,7 +155,7 @@ def test_delays_are_recorded_and_kept(lives: Lives) -> None:
             handle = await engine.start(retry_delays())
             with pytest.raises(RunFailed):
                 await handle.result()
-            history = await engine.history(handle.id)
+            history = await engine.admin.history(handle.id)
             failed = [e for e in history if e.kind in {"step_retry", "step_failed"}]
             for entry, following in itertools.pairwise(failed):
                 next_at = entry.data["next_at"]
@@ -178,7 +179,7 @@ def test_retry_after_is_obeyed(lives: Lives) -> None:
     async def main() -> list[HistoryEntry]:
         async with lives.engine() as engine:
             await failure_of(engine, "later", "plain")
-            return await engine.history("run")
+            return await engine.admin.history("run")
 
     history = run_async(main())
     assert attempts == [1, 2, 3, 4]
@@ -245,7 +246,7 @@ def test_retrying_branch_does_not_hold_up_the_others(lives: Lives) -> None:
 
 
 def test_step_outside_a_workflow_just_runs() -> None:
-    """DESIGN 1: called outside a workflow a step is its function: no retry, no record; sync ones too."""
+    """Called outside a workflow a step is its function: no retry, no record; sync ones too."""
     calls: list[str] = []
 
     @step

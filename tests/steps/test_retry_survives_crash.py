@@ -9,8 +9,9 @@ import pytest
 
 from lifecycle.moved_clock import HOUR, MovedClock
 from perdure import Engine, RunFailed, current_step, step, workflow
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.effects import Effects
+from support.faulty_stores import DisturbedStore
 from support.lives import Lives, run_async, until
 from support.processes import Process
 
@@ -27,7 +28,7 @@ def test_attempts_and_backoff_survive_a_kill(tmp_path: Path, effects: Effects) -
                 return (await engine.status(run_id)).records == 1 + failed
 
             await until(recorded)
-            return int((await engine.history(run_id))[-1].data["next_at"])
+            return int((await engine.admin.history(run_id))[-1].data["next_at"])
 
     deadlines = []
     for attempt in (1, 2):
@@ -44,7 +45,7 @@ def test_attempts_and_backoff_survive_a_kill(tmp_path: Path, effects: Effects) -
 
     async def ends_of_attempts() -> list[int]:
         async with Engine(path, worker=False) as engine:
-            entries = await engine.history(run_id)
+            entries = await engine.admin.history(run_id)
             return [entry.record.at for entry in entries if entry.record and entry.kind.startswith("step_")]
 
     ended = run_async(ends_of_attempts())
@@ -107,25 +108,6 @@ def test_crash_in_every_backoff_neither_adds_nor_loses_an_attempt(lives: Lives) 
     assert attempts == [1, 2, 3]
 
 
-class SetsTheClockBack:
-    """A store during whose second commit the machine's clock is corrected."""
-
-    def __init__(self, store: Any, clock: MovedClock) -> None:
-        self.store = store
-        self.clock = clock
-        self.commits = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
-
-    async def commit(self, turns: Any) -> Any:
-        result = await self.store.commit(turns)
-        self.commits += 1
-        if self.commits == 2:  # the first stored the failed attempt, this one the end of its backoff
-            self.clock.move(-0.5)
-        return result
-
-
 @step(max_attempts=2, initial_delay=0.2, jitter=0)
 async def tried_twice() -> str:
     attempts.append(current_step().attempt)
@@ -145,7 +127,9 @@ def test_clock_set_back_at_the_end_of_a_backoff_does_not_lose_the_step(lives: Li
     clock = MovedClock()
 
     async def main() -> str:
-        store: Any = SetsTheClockBack(lives.store(), clock)
+        store = DisturbedStore(lives.store())
+        # The first commit stores the failed attempt, the second the end of its backoff.
+        store.after("commit", lambda _: clock.move(-0.5), at=2, times=1)
         async with Engine(store, clock=clock, sweep_interval=0.02) as engine:
             handle = await engine.start(over_a_clock_set_back(), id="run")
             return await handle.result(timeout=5)

@@ -60,7 +60,7 @@ async def many_uncapped(count: int) -> list[int]:
 
 
 def test_concurrency_of_a_step_is_kept_over_all_runs(lives: Lives) -> None:
-    """DESIGN 6: two at once, in one run and over several, first come first served."""
+    """Two at once, in one run and over several, first come first served."""
 
     async def main() -> None:
         global gate
@@ -77,7 +77,7 @@ def test_concurrency_of_a_step_is_kept_over_all_runs(lives: Lives) -> None:
 
 
 def test_steps_max_of_the_worker_is_kept(lives: Lives) -> None:
-    """DESIGN 6."""
+    """No more steps run at once than `steps_max`, over all runs of the worker."""
 
     async def main() -> None:
         global gate
@@ -94,7 +94,7 @@ def test_steps_max_of_the_worker_is_kept(lives: Lives) -> None:
 
 
 def test_cancelled_attempt_in_the_queue_does_not_block_those_behind_it(lives: Lives) -> None:
-    """DESIGN 6: A and B run, C and D wait; C is cancelled; D still gets its turn."""
+    """A and B run, C and D wait; C is cancelled; D still gets its turn."""
 
     async def main() -> None:
         global gate
@@ -103,7 +103,7 @@ def test_cancelled_attempt_in_the_queue_does_not_block_those_behind_it(lives: Li
             handles = [await engine.start(one_capped(number), id=f"run-{number}") for number in range(5)]
             await until(lambda: len(entered) == 2)
             for number in (2, 3):
-                assert await engine.terminate(f"run-{number}")
+                assert await engine.admin.terminate(f"run-{number}")
             gate.set()
             results = [await handles[number].result(timeout=5) for number in (0, 1, 4)]
             assert results == [0, 1, 4]
@@ -113,7 +113,7 @@ def test_cancelled_attempt_in_the_queue_does_not_block_those_behind_it(lives: Li
 
 
 def test_attempt_ended_before_it_began_gives_its_place_back(lives: Lives) -> None:
-    """DESIGN 6: runs terminated in the very moment their step starts leave no hole in the capacity."""
+    """Runs terminated in the very moment their step starts leave no hole in the capacity."""
 
     async def main() -> None:
         global gate
@@ -122,13 +122,13 @@ def test_attempt_ended_before_it_began_gives_its_place_back(lives: Lives) -> Non
         async with lives.engine(steps_max=2) as engine:
             for number in range(6):
                 await engine.start(one_capped(number), id=f"short-{number}")
-                await engine.terminate(f"short-{number}")
+                await engine.admin.terminate(f"short-{number}")
             assert await (await engine.start(one_capped(99), id="last")).result(timeout=5) == 99
             await idle(engine)
 
     async def idle(engine: Engine) -> None:
-        assert engine._worker is not None
-        steps = engine._worker._steps
+        assert engine.worker is not None
+        steps = engine.worker.attempts
         await until(lambda: steps.running == 0, patience=5)
 
     run_async(main())

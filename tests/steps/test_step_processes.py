@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine, limits
-from perdure.engine.isolation import Job, Surroundings, frame, read_frame
-from perdure.engine.processes import StepProcesses
+from perdure.engine.attempts.isolated_jobs import Job, Surroundings, frame, read_frame
+from perdure.engine.attempts.processes import StepProcesses
 from perdure.engine.settings import load_settings
 from steps.isolated_steps import (
     isolated_pids,
@@ -67,7 +67,7 @@ def test_no_more_processes_than_allowed(lives: Lives, tmp_path: Path) -> None:
             handle = await engine.start(isolated_pids_side_by_side([str(release) for release in releases]), id="run")
             await until(lambda: sum(len(pids_of(release)) for release in releases) == 2)
             at_once = sum(len(pids_of(release)) for release in releases)
-            attempts = next(iter(engine._worker.coordinator)).attempts  # type: ignore[union-attr]
+            attempts = next(iter(engine.worker.residents)).attempts  # type: ignore[union-attr]
             places = sorted(attempt.waits_for for attempt in attempts.values())
             for release in releases:
                 release.touch()
@@ -107,7 +107,7 @@ def test_process_that_dies_with_a_job_it_has_not_begun(lives: Lives, monkeypatch
             monkeypatch.setattr("subprocess.Popen.poll", lambda process: None)
             (second,) = await (await engine.start(isolated_pids(["pid"]), id="run")).result(timeout=20)
             monkeypatch.undo()
-            return first, second, [entry.kind for entry in await engine.history("run")]
+            return first, second, [entry.kind for entry in await engine.admin.history("run")]
 
     first, second, kinds = run_async(main())
     assert first != second
@@ -205,7 +205,7 @@ def test_attempt_that_a_stranger_cancels_takes_its_process_with_it(
             await until(lambda: len(pids_of(release)) == 2)
             assert not alive(first)
             release.touch()
-            return await handle.result(timeout=20), [entry.kind for entry in await engine.history("run")]
+            return await handle.result(timeout=20), [entry.kind for entry in await engine.admin.history("run")]
 
     pids, kinds = run_async(main())
     assert pids[0] in pids_of(release)
@@ -221,11 +221,11 @@ def test_task_that_is_cancelled_while_its_process_starts_begins_again(
     async def main() -> list[str]:
         async with lives.engine() as engine:
             handle = await engine.start(isolated_reports(), id="run")
-            await until(lambda: engine._worker._steps.running == 1)  # type: ignore[union-attr]
+            await until(lambda: engine.worker.attempts.running == 1)  # type: ignore[union-attr]
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
             await handle.result(timeout=20)
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     assert run_async(main()) == ["started", "step_done", "step_done", "completed"]
 
@@ -259,7 +259,7 @@ def job(qualname: str, arguments: object) -> bytes:
 def test_process_ends_with_its_pipe_where_the_system_does_not_help(tmp_path: Path) -> None:
     """Not on Linux: it watches the pipe through which its jobs come, also in the middle of one."""
     assert Surroundings.__struct_fields__ == ("directory", "environment")
-    code = "import sys; sys.platform = 'elsewhere'; from perdure.engine.isolation import main; main()"
+    code = "import sys; sys.platform = 'elsewhere'; from perdure.engine.attempts.isolation import main; main()"
     marker = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -9,7 +9,7 @@ import pytest
 
 from lifecycle.moved_clock import HOUR, MovedClock
 from perdure import Engine, RunFailed, StepTimeout, current_step, step, workflow
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 
 seen: list[str] = []
@@ -187,7 +187,7 @@ def test_timed_out_thread_does_not_stand_in_the_way_of_the_next_attempt(lives: L
 
 
 def test_total_timeout_cancels_a_running_attempt(lives: Lives) -> None:
-    """CONFORMANCE S3."""
+    """It does not wait for the attempt to end by itself. CONFORMANCE S3."""
 
     async def main() -> BaseException:
         async with lives.engine() as engine:
@@ -205,7 +205,7 @@ def test_total_timeout_ends_retrying(lives: Lives) -> None:
     async def main() -> list[float]:
         async with lives.engine() as engine:
             await failure(engine, "fails_and_fails")
-            return [entry.at.timestamp() for entry in await engine.history("run")]
+            return [entry.at.timestamp() for entry in await engine.admin.history("run")]
 
     times = run_async(main())
     assert 2 <= len(seen) <= 8

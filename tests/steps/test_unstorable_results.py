@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perdure import NotStorable, RunFailed, current_step, step, workflow
-from perdure.errors import TooLarge
+from perdure import RunFailed, current_step, step, workflow
+from perdure.errors import NotStorable, TooLarge
 from steps.isolated_steps import isolated_unstorable
 from support.lives import Lives, run_async
 
@@ -88,7 +88,7 @@ def test_step_fails_at_once_with_the_path(lives: Lives, what: str, path: str, er
             with pytest.raises(RunFailed) as caught:
                 await handle.result(timeout=10)
             assert path in str(caught.value)
-            return caught.value.__cause__, [entry.kind for entry in await engine.history("run")]
+            return caught.value.__cause__, [entry.kind for entry in await engine.admin.history("run")]
 
     cause, kinds = run_async(main())
     assert isinstance(cause, error)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadDefinition, Engine, StepTimeout, limits, step, workflow
+from perdure import Engine, StepTimeout, limits, step, workflow
+from perdure.errors import BadDefinition
 from support.lives import Lives, run_async, until
 
 begun: list[str] = []
@@ -80,7 +81,7 @@ def test_timeout_counts_from_the_start_of_the_code(lives: Lives, limit: str) -> 
         async with lives.engine(**settings_of(limit)) as engine:
             handle = await with_a_waiter(engine, limit, timeout=0.05)
             await asyncio.sleep(0.1)  # longer than the timeout: what is measured
-            assert (await engine.why("waiter")).kind == "step-waiting"
+            assert (await engine.admin.why("waiter")).kind == "step-waiting"
             gate.set()
             return await handle.result(timeout=10)  # type: ignore[no-any-return]
 
@@ -117,11 +118,15 @@ def test_why_says_that_it_waits_and_for_what(lives: Lives, limit: str) -> None:
             await with_a_waiter(engine, limit)
 
             async def waits() -> bool:
-                return (await engine.why("waiter")).kind == "step-waiting"
+                return (await engine.admin.why("waiter")).kind == "step-waiting"
 
             await until(waits)
             async with lives.engine(worker=False) as client:
-                found = await engine.why("waiter"), await engine.why("holder"), await client.why("waiter")
+                found = (
+                    await engine.admin.why("waiter"),
+                    await engine.admin.why("holder"),
+                    await client.admin.why("waiter"),
+                )
             gate.set()
             await engine.result("waiter", timeout=10)
             return found
@@ -166,8 +171,8 @@ def test_queue_timeout_is_checked_where_it_is_written() -> None:
 
 
 @step(timeout=0.02, max_attempts=2, initial_delay=0.001, concurrency=1)
-async def deaf() -> str:
-    begun.append("deaf")
+async def unresponsive() -> str:
+    begun.append("unresponsive")
     while not gate.is_set():
         try:
             await asyncio.sleep(0.005)
@@ -180,7 +185,7 @@ async def deaf() -> str:
 @workflow
 async def loses_patience() -> str:
     try:
-        return await deaf()
+        return await unresponsive()
     except StepTimeout as error:
         return error.message
 
@@ -195,10 +200,10 @@ def test_timeout_bounds_code_that_swallows_its_cancellation(lives: Lives, monkey
             message = await handle.result(timeout=10)
             gate.set()
             await until(lambda: begun.count("returned") == 2)
-            return message, [entry.kind for entry in await engine.history("run")]
+            return message, [entry.kind for entry in await engine.admin.history("run")]
 
     message, kinds = run_async(main())
-    assert "attempt 2 of step 'deaf' took longer than its timeout of 0.02 s" in message
+    assert "attempt 2 of step 'unresponsive' took longer than its timeout of 0.02 s" in message
     assert kinds == ["started", "step_retry", "step_failed", "completed"]
-    assert begun[:2] == ["deaf", "swallowed"]
-    assert begun.count("deaf") == 2
+    assert begun[:2] == ["unresponsive", "swallowed"]
+    assert begun.count("unresponsive") == 2

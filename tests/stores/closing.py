@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from perdure import Engine, StoreUnavailable, limits
+from perdure import Engine, limits
+from perdure.errors import StoreUnavailable
 from perdure.store.sqlite import SQLiteStore
 
 
@@ -12,7 +13,7 @@ async def close_with_a_writer_that_hangs(path: str) -> None:
     limits.CLOSE_SECONDS_MAX = 0.2  # type: ignore[misc]
     store = SQLiteStore(path)
     engine = await Engine(store).open()
-    hanging = store._write(lambda _: threading.Event().wait())
+    hanging = store.writer.submit(lambda _: threading.Event().wait(), ())
     try:
         await engine.close(grace=0.1)
     except StoreUnavailable as error:

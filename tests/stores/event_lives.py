@@ -7,7 +7,9 @@ from collections import Counter
 from typing import Any
 
 from perdure.kernel.definitions import EventPolicy
-from perdure.store.base import Committed, DeadItem, Entry, Published, Reopen, Spread, Status, Store
+from perdure.store.model import Published, Reopen, Spread, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Committed, DeadItem, Entry
 from stores.store_kit import create, failed_row, finishing, published, resumed_row, row_of, turn
 
 POLICIES = [
@@ -52,7 +54,7 @@ class Pair:
     async def step(self) -> None:
         self.at += self.random.randrange(3) * 10
         choices = [self.create, self.wait, self.wait, self.publish, self.publish, self.read, self.read, self.hand_back,
-                   self.bury, self.end, self.park, self.pause, self.fail, self.spread, self.tidy,
+                   self.dead_letter, self.end, self.park, self.pause, self.fail, self.spread, self.tidy,
                    self.letter, self.send]  # fmt: skip
         await self.random.choice(choices)()
         await self.compare()
@@ -106,7 +108,7 @@ class Pair:
             held = [item.id for item in await self.items(run_id) if item.publication and item.policy.single]
             await self.turn(run_id, returned=held, waits=self.random.choice([None, {"a": 2}]))
 
-    async def bury(self) -> None:
+    async def dead_letter(self) -> None:
         run_id = self.pick()
         if run_id is not None and (items := await self.items(run_id)):
             await self.turn(run_id, dead=[DeadItem(self.random.choice(items).id, "no good")])
@@ -170,12 +172,12 @@ class Pair:
         await self.both("tidy_events", self.at, self.at - self.random.choice([30, 1000]), 1000)
 
     async def letter(self) -> None:
-        for letter in (await self.stores[0].letters(None, 1000))[:1]:
+        for letter in (await self.stores[0].dead_letters(None, 1000))[:1]:
             if self.random.random() < 0.3:
-                await self.both("remove_letters", [letter.id])
+                await self.both("remove_dead_letters", [letter.id])
             else:
                 run_id = self.random.choice([None, self.pick()])
-                await self.both("replay_letter", letter.id, run_id, self.at, 6)
+                await self.both("replay_dead_letter", letter.id, run_id, self.at, 6)
 
     async def compare(self) -> None:
         holders: Counter[int] = Counter()
@@ -190,6 +192,6 @@ class Pair:
         assert not holders or max(holders.values()) <= 1, "two runs hold one event"
         assert not self.given or max(self.given.values()) <= 1, "a run got an event twice"
         logged = await self.both("publications", None, 1000)
-        await self.both("letters", None, 1000)
+        await self.both("dead_letters", None, 1000)
         assert dict(await self.stores[0].expired_events()) == dict(await self.stores[1].expired_events())
         assert {one.id for one in logged if one.holder} == {number for number, held in holders.items() if held}

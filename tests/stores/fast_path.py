@@ -7,14 +7,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.store.base import CLAIMABLE, Status, Store, Turn
+from perdure.store.model import CLAIMABLE, Status
+from perdure.store.protocol import Store
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.queries import SQL
+from perdure.store.turn import Turn
 from perdure.testing.store.checks import Check
 from perdure.testing.store.fences import DUE, NOT_CLAIMABLE, abandoned, not_claimable
 from perdure.testing.store.kit import World, accept, create, finishing, new_run, step_row, stepping, turn, watch, worker
 
-#: What turns that take the long way execute.
+#: What turns that take the general path execute.
 _LONG_WAY = {SQL[name] for name in ("advance_run", "finish_run", "continue_run", "add_record")}
 #: Enough turns for a store to carry them out at once.
 _MANY = 20
@@ -32,7 +34,7 @@ def _make(kind: str, key: int) -> Turn:
 
 async def _executed(store: SQLiteStore, turns: Sequence[Turn]) -> set[str]:
     """The statements of a commit, which is accepted."""
-    session: Any = store._writer.session  # type: ignore[union-attr]
+    session: Any = store.writer.session
     texts: set[str] = set()
     session.connection.exec_trace = lambda cursor, text, bindings: texts.add(text.strip().removesuffix(";")) or True
     try:
@@ -71,9 +73,9 @@ def _check_idle(world: World, deaths: int, what: str) -> None:
         for name in ("w1", "w2"):
             await store.register_worker(worker(name))
         await not_claimable(store, deaths, what)
-        before = store._writer.transactions  # type: ignore[union-attr]
+        before = store.writer.transactions
         assert await store.claim("w1", DUE, 100, 100) == []
-        assert store._writer.transactions == before  # type: ignore[union-attr]
+        assert store.writer.transactions == before
 
     world.run(check)
 

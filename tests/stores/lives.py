@@ -15,19 +15,14 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.definitions import EventPolicy
+from perdure.kernel.items import ChildNotice, child_item
 from perdure.limits import NEVER
-from perdure.store import memory_events
-from perdure.store.base import (
+from perdure.store.memory import events as memory_events
+from perdure.store.model import (
     TERMINAL,
     Acquittal,
-    Committed,
-    Created,
-    DeadItem,
-    Entry,
-    Existing,
     NewRun,
     News,
-    NextGeneration,
     ParentLink,
     Release,
     Reopen,
@@ -35,11 +30,10 @@ from perdure.store.base import (
     RunRow,
     Snapshot,
     Status,
-    Store,
-    Turn,
 )
-from perdure.store.items import ChildNotice, child_item
+from perdure.store.protocol import Store
 from perdure.store.sqlite import events as sqlite_events
+from perdure.store.turn import Committed, Created, DeadItem, Entry, Existing, NextGeneration, Turn
 from stores.store_kit import (
     cancel,
     completed_row,
@@ -166,7 +160,7 @@ class Life:
                     await self._both("journal", row.key, generation)
                 await self._both("inbox", row.key, 100)
         await self._both("load", self._keys[-20:])
-        for name in ("publications", "letters"):
+        for name in ("publications", "dead_letters"):
             await self._both(name, None, 100)
             await self._both(name, "a", 100, 3)
         for worker_id in WORKERS:
@@ -292,7 +286,7 @@ class Life:
         await self._both("commit", [await self._turn(row) for row in chosen])
 
     async def _commit_many(self) -> None:
-        """Enough, and plain enough, for a store to take a shorter way."""
+        """Enough, and plain enough, for a store to take a fast path."""
         rows = await self._rows()
         turns = [await self._turn(row, simple=True) for row in rows]
         if self._chance(0.7):
@@ -411,13 +405,13 @@ class Life:
         await self._both("tidy_events", self._at, self._at - self._one([30, 1000]), 1000)
 
     async def _letter(self) -> None:
-        letters = await self._stores[0].letters(None, 100)
+        letters = await self._stores[0].dead_letters(None, 100)
         if letters:
             letter = self._one(letters)
             if self._chance(0.3):
-                await self._both("remove_letters", [letter.id])
+                await self._both("remove_dead_letters", [letter.id])
             else:
-                await self._both("replay_letter", letter.id, self._one([None, *NAMES]), self._at, PENDING_MAX)
+                await self._both("replay_dead_letter", letter.id, self._one([None, *NAMES]), self._at, PENDING_MAX)
 
     # -- workers -------------------------------------------------------------------------------------------
 

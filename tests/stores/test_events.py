@@ -1,4 +1,4 @@
-"""W1: what every store promises about published events, below the engine.
+"""CONFORMANCE W1: what every store promises about published events, below the engine.
 
 The memory store is the reference: whatever is done in whatever order, SQLite shows the same afterwards.
 """
@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from perdure.kernel.definitions import EventPolicy
-from perdure.store import memory_events
-from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from perdure.store.memory import events as memory_events
+from perdure.store.protocol import Store
 from perdure.store.sqlite import SQLiteStore, migrate
 from perdure.store.sqlite import events as sqlite_events
 from perdure.store.sqlite.session import connect_writer, prepare_file
@@ -61,7 +61,7 @@ def test_spreading_goes_on_where_it_was(world: World) -> None:
             await accept(store, waiting(key, ping=1))
         assert (await store.publish(published(policy=SHARED), 10)).more
         assert [len(await store.inbox(key, 10)) for key in keys] == [1] * 2 + [0] * 5
-        # A second one overtakes nothing: whoever it reaches gets the first one, too, and in order.
+        # A second one overtakes nothing: each run that it reaches gets the first one, too, and in order.
         second = await store.publish(published(policy=EventPolicy(consume=False, delivery="all")), 10)
         assert second.more
         assert [len(await store.inbox(key, 10)) for key in keys] == [2] * 2 + [0] * 5
@@ -110,7 +110,7 @@ def test_an_existing_file_finds_its_waiting_runs_and_unread_events(
     async def main() -> None:
         store = SQLiteStore(path)
         await store.open()
-        (letter,) = await store.letters(None, 10)
+        (letter,) = await store.dead_letters(None, 10)
         assert (letter.type, letter.target, letter.target_status, letter.died_at) == ("left", "none", "completed", 7)
         assert list(await store.inbox((await row_of(store, "none")).key, 10)) == []
         for kind in ("ping", "pong", "other"):

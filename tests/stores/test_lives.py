@@ -1,4 +1,4 @@
-"""W1: whatever is done to runs in whatever order, SQLite answers and shows what the memory store does."""
+"""CONFORMANCE W1: whatever is done to runs in whatever order, SQLite answers and shows what the memory store does."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from perdure.store.protocol import Store
 from stores.lives import Life, parts_of
 from stores.store_kit import World
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from perdure.kernel.journal import Row
-from perdure.store.base import Store
-from perdure.store.sqlite import SQLiteStore, bulk, writer
+from perdure.store.protocol import Store
+from perdure.store.sqlite import SQLiteStore, bulk, group_commit
 from perdure.store.sqlite.session import Session
 from perdure.testing.store.batches import MANY, create_many
 from stores.store_kit import World, finishing, row_of, step_row, turn
 
 
-def test_the_fast_lane_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the checks of batches would show nothing about it."""
     taken: list[int] = []
     commit_all = bulk.commit_all
@@ -40,7 +40,7 @@ def test_the_fast_lane_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert taken == [MANY] * 3
 
 
-def test_a_fault_in_the_fast_lane_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_the_fast_path_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """B: whatever happens in the middle of the statement, the batch is stored whole or not at all."""
 
     async def check(store: Store) -> None:
@@ -50,10 +50,8 @@ def test_a_fault_in_the_fast_lane_leaves_nothing_behind(tmp_path: Path, monkeypa
         # The record of the last run is there already, as if written by a bug: the insert hits the unique index.
         turns[-1] = turn(keys[-1], 2, step_row(1))
         long_way: list[int] = []
-        transact = writer.Writer._transact
-        monkeypatch.setattr(
-            writer.Writer, "_transact", lambda self, session, jobs: long_way.append(1) or transact(self, session, jobs)
-        )
+        job_by_job = group_commit._job_by_job
+        monkeypatch.setattr(group_commit, "_job_by_job", lambda *given: long_way.append(1) or job_by_job(*given))
         with pytest.raises(Exception, match="UNIQUE"):
             await store.commit(turns)
         assert long_way

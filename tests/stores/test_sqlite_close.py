@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Engine, StoreUnavailable, limits
+from perdure import Engine, limits
+from perdure.errors import StoreUnavailable
 from perdure.store.sqlite import SQLiteStore
 from support.lives import run_async
 from support.processes import Process
@@ -46,15 +47,15 @@ def test_a_writer_that_hangs_keeps_neither_the_engine_nor_the_lock(
     async def main() -> None:
         store = SQLiteStore(tmp_path / "test.db")
         engine = await Engine(store).open()
-        writer = store._writer
+        writer = store.writer
         assert writer is not None
-        hanging = store._write(lambda _: gate.wait())
+        hanging = store.writer.submit(lambda _: gate.wait(), ())
         try:
             with pytest.raises(StoreUnavailable, match="did not answer"):
                 await engine.close(grace=0.1)
             assert writer._thread.is_alive()
             async with Engine(tmp_path / "test.db", worker=False) as other:
-                assert len(await other._store.dead_workers()) == 1
+                assert len(await other.store.dead_workers()) == 1
         finally:
             gate.set()
         assert await hanging is True

@@ -11,9 +11,10 @@ import apsw
 import pytest
 
 from perdure.errors import RunNotFound, StoreUnavailable, StoreUnusable
-from perdure.store.base import Committed, Entry, Send, Status
+from perdure.store.model import Status
 from perdure.store.sqlite import SQLiteStore, presence, writer
 from perdure.store.sqlite.session import Session
+from perdure.store.turn import Committed, Entry, Send
 from stores.store_kit import accept, create, event, finishing, outcome, row_of, send, step_row, turn
 
 
@@ -30,8 +31,7 @@ def on_store(tmp_path: Path, test: Callable[[SQLiteStore], Coroutine[Any, Any, N
 
 
 def transactions(store: SQLiteStore) -> int:
-    assert store._writer is not None
-    return store._writer.transactions
+    return store.writer.transactions
 
 
 def test_concurrent_calls_share_transactions(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_concurrent_calls_share_transactions(tmp_path: Path) -> None:
 
 
 def test_a_common_turn_writes_three_pages(tmp_path: Path) -> None:
-    """Rule 18: the run, the record, its place in the index; a change of status touches no other index."""
+    """The run, the record, its place in the index; a change of status touches no other index."""
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")
@@ -74,7 +74,7 @@ def test_a_failing_call_does_not_disturb_its_neighbours(tmp_path: Path) -> None:
         results = await asyncio.gather(
             outcome(store.commit([turn(key, 2, step_row(2))])),
             outcome(store.append("nobody", event(), 1)),
-            outcome(store._write(half)),
+            outcome(store.writer.submit(half, ())),
             outcome(store.commit([turn(key, 3, Entry(step_row(3), broken_send))])),
             outcome(store.append("a", event(), 1)),
         )
@@ -115,14 +115,14 @@ def test_a_full_disk_is_an_outage_that_ends(tmp_path: Path) -> None:
 
     async def check(store: SQLiteStore) -> None:
         key, target = await create(store, "a"), await create(store, "b")
-        pages: int = await store._write(lambda session: session.value("PRAGMA page_count"))
-        await store._write(lambda session: session.execute(f"PRAGMA max_page_count = {pages + 2}"))
+        pages: int = await store.writer.submit(lambda session: session.value("PRAGMA page_count"), ())
+        await store.writer.submit(lambda session: session.execute(f"PRAGMA max_page_count = {pages + 2}"), ())
         big = turn(key, 2, send(2, "b"), step_row(3, b'"' + b"x" * 100_000 + b'"'))
         with pytest.raises(StoreUnavailable, match=r"no space left for .*a\.db: [\d]+ bytes are free"):
             await store.commit([big])
         assert list(await store.inbox(target, 9)) == []
         assert (await row_of(store, "a")).next_seq == 2
-        await store._write(lambda session: session.execute("PRAGMA max_page_count = 1000000"))
+        await store.writer.submit(lambda session: session.execute("PRAGMA max_page_count = 1000000"), ())
         await accept(store, big)
 
     on_store(tmp_path, check)
@@ -136,14 +136,13 @@ def test_after_an_io_error_the_connection_is_new(tmp_path: Path) -> None:
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")
-        assert store._writer is not None
-        old = store._writer.session
+        old = store.writer.session
         results = await asyncio.gather(
-            outcome(store._write(broken)), outcome(store.commit([turn(key, 2, step_row(2))]))
+            outcome(store.writer.submit(broken, ())), outcome(store.commit([turn(key, 2, step_row(2))]))
         )
         assert [type(result) for result in results] == [StoreUnavailable, StoreUnavailable]
         await accept(store, turn(key, 2, step_row(2)))
-        assert store._writer.session is not old
+        assert store.writer.session is not old
 
     on_store(tmp_path, check)
 
@@ -181,18 +180,18 @@ def test_a_cancelled_caller_changes_nothing_for_the_others(tmp_path: Path) -> No
 def test_a_bug_in_a_round_is_heard_and_does_not_end_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Nothing hangs without a word: whoever waits is told, and the next call is served."""
+    """Nothing hangs without a word: the waiter gets the error, and the next call is served."""
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")
-        lane = writer.Writer
-        usual = getattr(lane, where)
+        thread = writer.Writer
+        usual = getattr(thread, where)
 
         def fails_once(self: writer.Writer, *args: Any) -> Any:
-            monkeypatch.setattr(lane, where, usual)
+            monkeypatch.setattr(thread, where, usual)
             raise RecursionError("a bug")
 
-        monkeypatch.setattr(lane, where, fails_once)
+        monkeypatch.setattr(thread, where, fails_once)
         calls = [store.release("w1", []) for _ in range(3)]
         heard = [await outcome(call) for call in calls]
         assert isinstance(heard[0], StoreUnavailable) is (where == "carry_out")

@@ -52,7 +52,7 @@ def opened(path: Path) -> None:
 
 
 def test_ten_processes_start_at_once(tmp_path: Path) -> None:
-    """W1, rule 17: all of them work, and the schema is there once."""
+    """CONFORMANCE W1: all of them work, and the schema is there once."""
     path = tmp_path / "a.db"
     processes = [
         subprocess.Popen(
@@ -160,7 +160,7 @@ def test_a_half_recognisable_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_migration_between_two_looks_is_not_taken_for_another_program(tmp_path: Path) -> None:
-    """Rule 17: what a file is, is read in one snapshot; another process may be making it into ours at that moment."""
+    """What a file is, is read in one snapshot; another process may be making it into ours at that moment."""
     path = str(tmp_path / "a.db")
     apsw.Connection(path).pragma("journal_mode", "wal")
 

@@ -63,11 +63,10 @@ def test_the_promised_durability_is_set(tmp_path: Path, durability: Any, expecte
     async def main() -> None:
         store = SQLiteStore(tmp_path / "a.db", durability)
         await store.open()
-        assert store._writer is not None
-        assert await store._write(lambda session: session.value("PRAGMA synchronous")) == expected
-        assert await store._write(lambda session: session.value("PRAGMA journal_mode")) == "wal"
-        store._writer.drop()
-        assert await store._write(lambda session: session.value("PRAGMA synchronous")) == expected
+        assert await store.writer.submit(lambda session: session.value("PRAGMA synchronous"), ()) == expected
+        assert await store.writer.submit(lambda session: session.value("PRAGMA journal_mode"), ()) == "wal"
+        store.writer.drop()
+        assert await store.writer.submit(lambda session: session.value("PRAGMA synchronous"), ()) == expected
         await store.close()
 
     asyncio.run(main())

@@ -41,29 +41,29 @@ def learned(clocks: Clocks) -> Pace:
 
 
 def test_a_writer_that_has_not_begun_needs_it(clocks: Clocks) -> None:
-    assert learned(clocks).needs_interpreter()
+    assert learned(clocks).probably_wants_gil()
 
 
 def test_a_group_has_its_usual_time(clocks: Clocks) -> None:
     made = learned(clocks)
     made.began(500)
     clocks.wall += 0.0019
-    assert not made.needs_interpreter()
+    assert not made.probably_wants_gil()
     clocks.wall += 0.0002
-    assert made.needs_interpreter()
+    assert made.probably_wants_gil()
 
 
-def test_nobody_stands_aside_twice_for_one_group(clocks: Clocks) -> None:
+def test_nobody_yields_twice_for_one_group(clocks: Clocks) -> None:
     made = learned(clocks)
     made.began(500)
     clocks.wall += 1.0
-    assert made.needs_interpreter()
-    assert not made.needs_interpreter()
+    assert made.probably_wants_gil()
+    assert not made.probably_wants_gil()
     made.ended()
-    assert not made.needs_interpreter()
+    assert not made.probably_wants_gil()
     made.began(500)
     clocks.wall += 1.0
-    assert made.needs_interpreter()
+    assert made.probably_wants_gil()
 
 
 def test_waiting_for_the_interpreter_is_no_part_of_the_pace(clocks: Clocks) -> None:
@@ -76,4 +76,4 @@ def test_waiting_for_the_interpreter_is_no_part_of_the_pace(clocks: Clocks) -> N
         made.ended()
     made.began(1_000)
     clocks.wall += 0.0045
-    assert made.needs_interpreter()
+    assert made.probably_wants_gil()

@@ -9,12 +9,12 @@ from typing import Any
 import apsw
 import pytest
 
-from perdure.store.base import Store
-from perdure.store.sqlite import SQLiteStore, writer
+from perdure.store.protocol import Store
+from perdure.store.sqlite import SQLiteStore, wal
 from perdure.store.sqlite.session import Session
 from stores.store_kit import accept, create, step_row, turn
 
-FULL_LENGTH = writer.CHECKPOINT_PAGES * (4_096 + 24)
+FULL_LENGTH = wal.CHECKPOINT_PAGES * (4_096 + 24)
 
 
 async def _write(store: Store, turns: int) -> list[int]:
@@ -42,8 +42,8 @@ def _lengths(path: Path, turns: int, durability: str = "full") -> list[int]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks come with every fourth transaction or the one after it, wherever a slow disk had those committed."""
-    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
-    monkeypatch.setattr(writer, "CHECKPOINT_LOOK_FACTOR_MAX", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
+    monkeypatch.setattr(wal, "CHECKPOINT_LOOK_FACTOR_MAX", 1)
 
 
 def test_a_busy_writer_overwrites_what_is_there(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_busy_writer_overwrites_what_is_there(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM journal").fetchall() == [(41,)]
 
 
-def test_whoever_writes_little_needs_little(tmp_path: Path) -> None:
+def test_a_store_that_writes_little_needs_little(tmp_path: Path) -> None:
     assert _lengths(tmp_path / "a.db", 1)[-1] < FULL_LENGTH / 10
 
 
@@ -77,14 +77,14 @@ def test_another_process_that_writes_is_not_waited_for(tmp_path: Path) -> None:
         try:
             await _write(store, 1)
             other = apsw.Connection(str(path))
-            session = store._writer.session  # type: ignore[union-attr]
+            session = store.writer.session
             assert session is not None
             with other:
                 other.execute("DELETE FROM inbox")
-                store._writer._make_room(session)  # type: ignore[union-attr]
+                store.writer.wal.preallocate(session)
             assert Path(f"{path}-wal").stat().st_size < FULL_LENGTH
             assert not session.connection.in_transaction
-            store._writer._make_room(session)  # type: ignore[union-attr]
+            store.writer.wal.preallocate(session)
             assert Path(f"{path}-wal").stat().st_size >= FULL_LENGTH
             await create(store, "b")
             other.close()
@@ -99,7 +99,7 @@ def test_a_connection_that_breaks_while_room_is_made_is_replaced(
 ) -> None:
     """FAULTS B6: the look that found it broken ends there, and the next commit opens another one."""
     broken: list[object] = []
-    usual = writer.Writer._make_room
+    usual = wal.Wal.preallocate
 
     class Broken:
         def __init__(self, session: Session) -> None:
@@ -109,10 +109,10 @@ def test_a_connection_that_breaks_while_room_is_made_is_replaced(
             broken.append(self)
             raise apsw.IOError("disk I/O error")
 
-    def make_room(self: writer.Writer, session: Any) -> None:
+    def make_room(self: wal.Wal, session: Any) -> None:
         usual(self, session if broken else Broken(session))
 
-    monkeypatch.setattr(writer.Writer, "_make_room", make_room)
+    monkeypatch.setattr(wal.Wal, "preallocate", make_room)
 
     async def main() -> None:
         store = SQLiteStore(tmp_path / "a.db")
@@ -130,5 +130,5 @@ def test_a_connection_that_breaks_while_room_is_made_is_replaced(
 
 def test_a_disk_without_room_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS B5: an error while making room is nobody's business, and it is not tried again."""
-    monkeypatch.setattr(writer, "ROOM_EXTRA_PAGES", 10**9)  # larger than any row may be
+    monkeypatch.setattr(wal, "ROOM_EXTRA_PAGES", 10**9)  # larger than any row may be
     assert _lengths(tmp_path / "a.db", 12)[-1] < FULL_LENGTH / 2

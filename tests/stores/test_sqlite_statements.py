@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import apsw
 import apsw.ext
 import pytest
 
-from perdure.store.sqlite import changes, queries
+from perdure.store.model import CLAIMABLE
+from perdure.store.sqlite import queries, rows, workers
 from perdure.store.sqlite.migrate import MIGRATIONS
 from perdure.store.sqlite.session import Session
 
@@ -74,9 +76,33 @@ def test_names_are_unique() -> None:
         queries.split("-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;\n")
 
 
+def test_fragments_are_put_in() -> None:
+    text = "-- fragment: both\n-- Two.\na, b\n\n-- name: read\n-- Reads.\nSELECT {both} FROM t;\n"
+    assert queries.split(text) == {"read": "SELECT a, b FROM t"}
+    with pytest.raises(KeyError):
+        queries.split("-- name: read\nSELECT {neither} FROM t;\n")
+
+
+def test_claimable_statuses_are_written_once() -> None:
+    """Everything that may be claimed, and nothing else; in the words of the partial indexes."""
+    text = (FOLDER / "queries.sql").read_text()
+    (written,) = re.findall(r"\('pending'[^)]*\)", text)
+    assert set(re.findall(r"'(\w+)'", written)) == CLAIMABLE
+    assert written in (FOLDER / "schema.sql").read_text()
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [("runs", rows.StoredRun), ("inbox", rows.StoredItem), ("dead_letters", rows.StoredDeadLetter)],
+)
+def test_tables_are_read_by_the_names_of_their_columns(connection: apsw.Connection, table: str, columns: Any) -> None:
+    found = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))]
+    assert found == list(columns._fields)
+
+
 @pytest.mark.parametrize(("name", "index"), EXPECTED.items())
 def test_frequent_statements_use_their_index(connection: apsw.Connection, name: str, index: str) -> None:
-    """Rule 18: a million ended runs cost a claim nothing."""
+    """A million ended runs cost a claim nothing."""
     sql = queries.SQL[name]
     count = max([int(number) for number in re.findall(r"\?(\d+)", sql)] or [sql.count("?")])
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * count).fetchall()
@@ -104,7 +130,7 @@ def _work_of_a_claim(connection: apsw.Connection, trusted: int) -> tuple[int, in
         return False
 
     connection.set_progress_handler(count, 10)
-    claimed = changes.claim(Session(connection), "me", 5, 10, 1, (), trusted)
+    claimed = workers.claim(Session(connection), "me", 5, 10, 1, (), trusted)
     connection.set_progress_handler(None)
     return len(claimed), steps
 
@@ -114,7 +140,7 @@ def _work_of_a_claim(connection: apsw.Connection, trusted: int) -> tuple[int, in
 def test_a_claim_looks_at_no_more_than_it_takes(
     connection: apsw.Connection, others: int, suspects: int, trusted: int
 ) -> None:
-    """Rule 18: a hundred thousand timers due at once, or a worker that died with thousands, do not slow each claim."""
+    """A hundred thousand timers due at once, or a worker that died with thousands, do not slow each claim."""
     apsw.ext.make_virtual_module(connection, "generate_series", apsw.ext.generate_series_sqlite)
     _due(connection, 10, recoveries=0)
     _due(connection, 10 * trusted, recoveries=trusted)

@@ -1,4 +1,4 @@
-"""Both our stores pass the suite that is published for others (DESIGN section 8, W1, W2)."""
+"""Both our stores pass the suite that is published for others (CONFORMANCE W1, W2)."""
 
 from __future__ import annotations
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import signal
 import sys
 
 
 def main() -> None:
+    # A shell starts what runs in the background with SIGINT ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     module, _, name = sys.argv[1].partition(":")
     function = getattr(importlib.import_module(module), name)
     result = function(*sys.argv[2:])

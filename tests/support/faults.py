@@ -102,7 +102,7 @@ def page() -> str:
         for row in rows:
             if row.id[0] == letter:
                 shown = _covered_by(covered[row.id]) if row.id in covered else f"not here: {row.why_not}"
-                lines.append(f"| {row.id} | {row.fault} | {row.outcome} | {shown} |")
+                lines.append(f'| <a id="{row.id.lower()}"></a>{row.id} | {row.fault} | {row.outcome} | {shown} |')
     return "\n".join(lines) + "\n"
 
 

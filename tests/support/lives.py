@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perdure import Engine, Invocation, RunHandle
-from perdure.store.base import Store
+from perdure import Engine, RunHandle
 from perdure.store.memory import MemoryStore
+from perdure.store.protocol import Store
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing.wrappers import CrashingStore
+from perdure.types import Invocation
 
 T = TypeVar("T")
 
@@ -77,14 +78,14 @@ class Lives:
         return Engine(self.store(), **{"sweep_interval": 0.02, **settings})
 
     async def crash(self, engine: Engine) -> None:
-        """Abandon an engine as a kill would: nothing is given back, and its lock is free."""
-        worker = engine._worker
+        """Abandon an engine as a kill would: nothing is released, and its lock is free."""
+        worker = engine.worker
         assert worker is not None
         await engine.abandon()
         if self.kind == "memory":
             self._memory.kill_worker(worker.id)
         else:
-            await engine._store.close()
+            await engine.store.close()
 
     async def live_until(
         self,

@@ -1,7 +1,7 @@
 """Runs tests on every Python of this machine that perdure supports: `make test-pythons`.
 
-Each gets an environment of its own in `.venvs`, made once and installed again when pyproject.toml or the twins in C
-change. Which Pythons there are is found on PATH (`python3.12`, ...) and among pyenv's;
+Each gets an environment of its own in `.venvs`, made once and installed again when pyproject.toml
+changes. Which Pythons there are is found on PATH (`python3.12`, ...) and among pyenv's;
 `PERDURE_PYTHONS="python3.12 python3.13"` says it instead.
 """
 
@@ -21,7 +21,7 @@ OLDEST = (3, 11)
 #: No released Python has a higher number for now; one more look on PATH costs nothing.
 NEWEST_TRIED = 30
 #: Tests of what depends on the Python: its asyncio, its compiler, its tracebacks.
-GROUPS = ("auto", "authoring", "kernel", "native", "plain_python", "replay")
+GROUPS = ("auto", "authoring", "kernel", "plain_python", "replay")
 
 
 def _named() -> Iterator[str]:
@@ -63,12 +63,7 @@ def _environment(version: tuple[int, int], python: str) -> Path:
         return Path(sys.executable)
     folder = ENVIRONMENTS / f"{version[0]}.{version[1]}"
     inside, stamp = folder / "bin" / "python", folder / ".installed"
-    sources = [
-        ROOT / "pyproject.toml",
-        ROOT / "setup.py",
-        *sorted((ROOT / "src" / "perdure" / "native").glob("*.[ch]")),
-    ]
-    needs = "".join(source.read_text() for source in sources)
+    needs = (ROOT / "pyproject.toml").read_text()
     if not stamp.exists() or stamp.read_text() != needs:
         subprocess.run([shutil.which(python) or python, "-m", "venv", "--clear", str(folder)], check=True)
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", ".[dev]"]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure import RunParked, event, info, log, receive, send, sleep, start_child, step, workflow
+from perdure import event, info, log, receive, send, sleep, start_child, step, workflow
+from perdure.errors import RunParked
 from perdure.testing import VirtualEngine
 
 pytestmark = pytest.mark.perdure(always_replay=True)
@@ -54,7 +55,8 @@ async def everything() -> list[Any]:
 
 
 async def test_a_right_workflow_does_not_notice(engine: VirtualEngine, caplog: pytest.LogCaptureFixture) -> None:
-    """R2, R5, R7: the same result, the steps once each, a log line once, and the code began again for every turn."""
+    """CONFORMANCE R2, R5, R7: the same result, the steps once each, a log line once, and the code began again for every
+    turn."""
     caplog.set_level("INFO")
     entered.clear()
     mock = engine.mock(double, call=lambda number: 2 * number)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import Engine, continue_as, log, sleep, step, workflow
-from perdure.authoring.registry import registry
+from perdure.authoring.registry import Registry, registry
 from perdure.testing import (
     NotReplayable,
     VirtualEngine,
@@ -70,7 +70,7 @@ def test_they_replay_from_a_store_on_disk(tmp_path: Path) -> None:
 async def test_changed_code_is_told_with_the_divergence(
     engine: VirtualEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """V1, before a deploy instead of after it."""
+    """CONFORMANCE V1, before a deploy instead of after it."""
     run = await engine.start(changing(), id="c")
     await engine.wait_until(run, waiting_for="sleep")
     path = await save_history(engine, run, tmp_path / "c.json")
@@ -98,14 +98,11 @@ def test_files_that_are_none_say_so(tmp_path: Path) -> None:
         replays(tmp_path / "nowhere")
 
 
-async def test_an_unknown_workflow_is_named(
-    engine: VirtualEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unknown_workflow_is_named(engine: VirtualEngine, tmp_path: Path) -> None:
     run = await engine.start(greeting("ann"), id="u")
     path = await save_history(engine, run, tmp_path / "u.json")
-    assert path.read_bytes() == await engine.export_run("u"), "one format"
-    monkeypatch.setattr(registry, "_workflows", {})
-    with pytest.raises(NotReplayable, match="no workflow is called 'greeting'"):
+    assert path.read_bytes() == await engine.admin.export_run("u"), "one format"
+    with registry.replaced(Registry()), pytest.raises(NotReplayable, match="no workflow is called 'greeting'"):
         check_history(path)
     path.write_text(path.read_text().replace('"greeting"', '"gone"'))
     with pytest.raises(NotReplayable, match="does not match its checksum"):
@@ -130,7 +127,7 @@ async def test_a_journal_as_text_is_the_same_every_time(engine: VirtualEngine) -
     await run.result()
     text = await engine.journal_text(run)
     assert text == TEXT
-    assert journal_text(await engine.history(run.id), names="sites").count("[test_histories.py:") == 4
+    assert journal_text(await engine.admin.history(run.id), names="sites").count("[test_histories.py:") == 4
 
 
 TEXT = """\

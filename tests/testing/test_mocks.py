@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from perdure import BadArgument, RunFailed, StepTimeout, current_step, step, workflow
+from perdure import RunFailed, StepTimeout, current_step, step, workflow
+from perdure.errors import BadArgument
 from perdure.testing import TIMEOUT, VirtualEngine
 
 
@@ -56,7 +57,7 @@ async def test_a_sequence_goes_through_the_retries(engine: VirtualEngine) -> Non
     run = await engine.start(order(5))
     assert (await run.result())[:2] == ["first", "second"]
     assert [call.attempt for call in mock.calls] == [1, 2, 3, 1]
-    entries = await engine.history(run.id)
+    entries = await engine.admin.history(run.id)
     assert [entry.kind for entry in entries][1:5] == ["step_retry", "step_retry", "step_done", "step_done"]
     assert entries[1].data["error"]["type"] == "builtins:ConnectionError"
     assert entries[2].data["error"]["type"].endswith(":StepTimeout")
@@ -84,7 +85,7 @@ async def test_a_forced_timeout(engine: VirtualEngine) -> None:
 
 
 async def test_a_delay_takes_virtual_time_and_meets_the_real_timeout(engine: VirtualEngine) -> None:
-    """S3: the attempt is cancelled at 30 s; nothing is forced here."""
+    """CONFORMANCE S3: the attempt is cancelled at 30 s; nothing is forced here."""
     engine.mock(charge, "late", delay="31 s")
     run = await engine.start(order(5))
     with pytest.raises(RunFailed) as failed:

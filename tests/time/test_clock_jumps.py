@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from lifecycle.moved_clock import DAY, HOUR, MovedClock
-from perdure import Engine, HistoryEntry, event, now, receive, sleep, step, workflow
-from perdure.store.base import Status
+from perdure import Engine, event, now, receive, sleep, step, workflow
+from perdure.admin import HistoryEntry
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 
 
@@ -71,7 +72,7 @@ def test_timers_fire_late_after_downtime_once_and_never_early(lives: Lives) -> N
         async with lives.engine(clock=clock) as engine:
             times = await engine.result("run", timeout=5)
             assert all(seconds >= 10 * HOUR for seconds in times)
-            history = await engine.history("run")
+            history = await engine.admin.history("run")
         assert first is not None
         assert second is not None
         assert second >= first
@@ -92,13 +93,13 @@ def test_clock_that_jumps_forward_fires_what_is_due_once(lives: Lives) -> None:
             clock.move(HOUR)
             with pytest.raises(TimeoutError):
                 await handle.result(timeout=0.1)
-            assert not fired(await engine.history("run"))
+            assert not fired(await engine.admin.history("run"))
             clock.move(365 * DAY)
             await reached(engine, 3)
-            assert len(fired(await engine.history("run"))) == 1, "the second sleep starts after the first fired"
+            assert len(fired(await engine.admin.history("run"))) == 1, "the second sleep starts after the first fired"
             clock.move(365 * DAY)
             await handle.result(timeout=5)
-            history = await engine.history("run")
+            history = await engine.admin.history("run")
             assert len(fired(history)) == 2
             check_times(history)
 
@@ -123,11 +124,11 @@ def test_clock_that_jumps_back_fires_nothing_early_or_again(lives: Lives) -> Non
             clock.move(-5 * HOUR)  # back before the moment it fired
             with pytest.raises(TimeoutError):
                 await handle.result(timeout=0.1)
-            assert len(fired(await engine.history("run"))) == 1
+            assert len(fired(await engine.admin.history("run"))) == 1
             clock.move(16 * HOUR)
             times = await handle.result(timeout=5)
             assert all(seconds >= 10 * HOUR for seconds in times)
-            check_times(await engine.history("run"))
+            check_times(await engine.admin.history("run"))
 
     run_async(main())
 
@@ -182,13 +183,13 @@ def test_run_that_ends_on_a_clock_set_back_has_no_negative_duration(lives: Lives
             assert view.finished_at is not None
             assert view.created_at <= view.updated_at
             assert view.created_at <= view.finished_at
-            check_times(await engine.history("run"))
+            check_times(await engine.admin.history("run"))
 
     run_async(main())
 
 
 def test_clock_set_back_does_not_keep_runs_from_being_taken(lives: Lives) -> None:
-    """FAULTS O2: a pending run, and one given back at a shutdown, are due at once, not when the clock catches up."""
+    """FAULTS O2: a pending run, and one released at a shutdown, are due at once, not when the clock catches up."""
     clock = MovedClock()
 
     async def main() -> None:
@@ -197,7 +198,7 @@ def test_clock_set_back_does_not_keep_runs_from_being_taken(lives: Lives) -> Non
         async with lives.engine(clock=clock) as engine:
             assert await engine.result("pending", timeout=5) == 3
             lives_seen.clear()
-            await engine.start(stops_in_a_step(), id="given back")
+            await engine.start(stops_in_a_step(), id="released")
             await until(lambda: bool(lives_seen))
             await engine.close(0)
         async with lives.engine(worker=False, clock=clock) as client:
@@ -205,7 +206,7 @@ def test_clock_set_back_does_not_keep_runs_from_being_taken(lives: Lives) -> Non
         clock.move(-HOUR)
         async with lives.engine(clock=clock) as engine:
             assert await engine.result("pending too", timeout=5) == 3
-            assert await engine.result("given back", timeout=5) == "second life"
+            assert await engine.result("released", timeout=5) == "second life"
 
     run_async(main())
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from perdure import BadArgument, Engine, RunFailed, event, receive, sleep, sleep_until, workflow
-from perdure.errors import Stuck
-from perdure.kernel.verbs import seconds_of
+from perdure import Engine, RunFailed, event, receive, sleep, sleep_until, workflow
+from perdure.errors import BadArgument, Stuck
+from perdure.kernel.verbs.durations import seconds_of
 from support.lives import Lives, run_async
 
 
@@ -40,7 +40,7 @@ from support.lives import Lives, run_async
     ids=str,
 )
 def test_durations_are_understood(duration: Any, seconds: float) -> None:
-    """DESIGN 5: seconds, `timedelta` or a text."""
+    """Seconds, `timedelta` or a text."""
     assert seconds_of(duration) == pytest.approx(seconds)
 
 
@@ -153,7 +153,7 @@ def test_asyncio_sleep_without_end_is_no_wait_for_anything() -> None:
 
 @pytest.mark.parametrize("kind", ["negative", "zero"])
 def test_asyncio_sleep_of_nothing_returns_at_once(kind: str) -> None:
-    """DESIGN 5: as in plain asyncio."""
+    """As in plain asyncio."""
     assert run_memory(asyncio_sleeps(kind)) == "slept"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from perdure import event, receive, sleep, workflow
+from perdure import Engine, event, receive, sleep, workflow
 from support.lives import Lives, run_async, until
 
 
@@ -50,12 +50,13 @@ def test_more_sleepers_than_memory_all_wake_once(lives: Lives) -> None:
             runs = [await engine.start(nap(0.3 + n / 100), id=f"nap-{n}") for n in range(20)]
             assert await asyncio.gather(*(run.result(timeout=20) for run in runs)) == ["awake"] * 20
             for run in runs:
-                kinds = [entry.kind for entry in await engine.history(run.id)]
+                kinds = [entry.kind for entry in await engine.admin.history(run.id)]
                 assert kinds == ["started", "timer_fired", "completed"]
             await until(lambda: len(_residents(engine)) == 0)
 
-    def _residents(engine: object) -> list[object]:
-        worker = getattr(engine, "_worker")  # noqa: B009
-        return list(worker.coordinator)
+    def _residents(engine: Engine) -> list[object]:
+        worker = engine.worker
+        assert worker is not None
+        return list(worker.residents)
 
     run_async(main(), patience=30)

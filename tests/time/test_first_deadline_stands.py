@@ -80,7 +80,7 @@ def test_deadline_of_a_sleeping_run_does_not_move_with_the_code(lives: Lives, na
             assert (await engine.status("run")).wake_at == wake_at
             clock.move(HOUR)
             assert await engine.result("run", timeout=5) in {"slept", "timed out"}
-            (fired,) = [entry for entry in await engine.history("run") if entry.kind == "timer_fired"]
+            (fired,) = [entry for entry in await engine.admin.history("run") if entry.kind == "timer_fired"]
             assert wake_at is not None
             assert fired.at >= wake_at
 
@@ -104,7 +104,7 @@ def test_first_deadlines_of_many_timers_stand(lives: Lives, count: int) -> None:
             await engine.send("run", module["SomethingElse"]())
             with pytest.raises(TimeoutError):
                 await engine.result("run", timeout=0.15)
-            history = await engine.history("run")
+            history = await engine.admin.history("run")
             assert [entry.kind for entry in history] == ["started"], "nothing may fire before its first deadline"
             clock.move(6 * HOUR)
             assert await engine.result("run", timeout=5) == count

@@ -11,7 +11,7 @@ import pytest
 
 from lifecycle.moved_clock import DAY, HOUR, MovedClock
 from perdure import Engine, event, now, receive, sleep, sleep_until, workflow
-from perdure.store.base import Status
+from perdure.store.model import Status
 from support.lives import Lives, run_async, until
 
 LONG = {"30 days": 30 * DAY, "100 years": 100 * 365 * DAY}
@@ -45,7 +45,7 @@ def test_sleeps_of_nothing_and_in_the_past_return_at_once_and_leave_no_record(li
         async with lives.engine() as engine:
             handle = await engine.start(sleeps_for_nothing())
             assert await handle.result() == 0
-            return [entry.kind for entry in await engine.history(handle.id)]
+            return [entry.kind for entry in await engine.admin.history(handle.id)]
 
     assert run_async(main()) == ["started", "completed"]
 
@@ -71,14 +71,14 @@ def test_long_sleep_is_visible_and_fires_when_its_time_has_come(lives: Lives, na
                 await handle.result(timeout=0.1)
             clock.move(HOUR)
             assert await handle.result(timeout=5) == "slept"
-            (fired,) = [entry for entry in await engine.history("run") if entry.kind == "timer_fired"]
+            (fired,) = [entry for entry in await engine.admin.history("run") if entry.kind == "timer_fired"]
             assert fired.at >= view.wake_at
 
     run_async(main())
 
 
 def test_sleep_until_the_end_of_the_calendar_can_be_looked_at(lives: Lives) -> None:
-    """FAULTS F8: far future is fine, also for whoever looks at the run."""
+    """FAULTS F8: far future is fine, also for readers of the run."""
 
     async def main() -> None:
         async with lives.engine() as engine:
@@ -187,7 +187,7 @@ async def sleeps_in_hours() -> list[int]:
 
 
 def test_sleeps_nested_in_loops_and_branches_survive_a_crash_at_every_record(lives: Lives) -> None:
-    """CONFORMANCE T1."""
+    """Each sleep keeps its deadline and fires once. CONFORMANCE T1."""
     assert run_async(lives.crash_at_every_record(sleeps_nested)) == ["a0", "a1", "b0", "b1"]
 
 
@@ -212,7 +212,7 @@ def test_past_deadline_then_sleep_sleeps_once(lives: Lives) -> None:
                 await engine.result("run", timeout=0.1)
             clock.move(HOUR)
             assert await engine.result("run", timeout=5) == "once"
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     assert run_async(main()) == ["started", "timer_fired", "completed"]
 
@@ -266,7 +266,7 @@ def test_event_that_wins_leaves_no_stray_wake_up(lives: Lives, race: Any) -> Non
                 await handle.result(timeout=0.1)
             clock.move(40 * HOUR)
             assert await handle.result(timeout=5) == "event, then slept"
-            return [entry.kind for entry in await engine.history("run")]
+            return [entry.kind for entry in await engine.admin.history("run")]
 
     async def sleeping(engine: Engine) -> bool:
         return (await engine.status("run")).records == 2
@@ -292,7 +292,7 @@ def test_event_that_came_before_the_deadline_wins_although_both_are_seen_after_a
         clock.move(100 * HOUR)
         async with one.engine(clock=clock) as engine:
             await until(lambda: moved(engine))
-            kinds = [entry.kind for entry in await engine.history("run")]
+            kinds = [entry.kind for entry in await engine.admin.history("run")]
             return kinds[1]
 
     async def moved(engine: Engine) -> bool:

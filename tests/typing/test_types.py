@@ -82,7 +82,7 @@ def by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, set[int]]
 def test_a_checker_accepts_what_is_right_and_refuses_what_is_wrong(
     path: Path, checker: str, request: pytest.FixtureRequest
 ) -> None:
-    """DESIGN section 1: arguments of workflows and steps are checked, results keep their types."""
+    """Arguments of workflows and steps are checked, results keep their types."""
     found = request.getfixturevalue(f"by_{checker}")[path]
     allowed = _allowed(path)
     assert found - allowed == _expected(path)

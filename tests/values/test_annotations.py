@@ -12,7 +12,7 @@ from typing import Any, Literal, NewType, Protocol, TypeVar
 
 import pytest
 
-from perdure.kernel.codec import codec_for, why_not_storable
+from perdure.kernel.values import codec_for, why_not_storable
 from values.value_samples import TYPED
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def test_types_that_say_little_are_allowed(annotation: Any) -> None:
     ],
 )
 def test_types_that_can_never_be_stored_are_refused(annotation: Any, reason: str) -> None:
-    """FAULTS E1, E13."""
+    """Each with the reason, which decorating shows before a run can fail. FAULTS E1, E13."""
     assert reason in (why_not_storable(annotation) or "")
 
 

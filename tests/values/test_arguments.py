@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import NotDecodable, NotStorable, TooLarge
-from perdure.kernel.codec import ArgumentsCodec
+from perdure.kernel.values import ArgumentsCodec
 from values.value_samples import Line
 
 
@@ -75,13 +75,13 @@ def test_a_gap_before_a_given_argument_is_filled_with_its_default() -> None:
     ],
 )
 def test_a_wrong_call_is_a_type_error_that_names_the_function(function: Any, args: Any, kwargs: Any) -> None:
-    """FAULTS F6."""
+    """As a call of the plain function would be. FAULTS F6."""
     with pytest.raises(TypeError, match=f"^step '{function.__name__}': "):
         codec(function).encode(args, kwargs)
 
 
 def test_errors_name_the_argument() -> None:
-    """FAULTS E1, F6."""
+    """Which of them could not be stored. FAULTS E1, F6."""
     with pytest.raises(NotStorable, match=r"argument 'cents' of step 'charge' cannot be stored.*Expected `int`"):
         codec(charge).encode(("a", "b"), {})
     with (

@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = """
 import sys
 from values.value_samples import *
-from perdure.kernel.codec import codec_for
+from perdure.kernel.values import codec_for
 words = ["w%d" % i for i in range(40)]
 out = [
     codec_for(None).encode({"s": set(words), "f": frozenset((w, 1) for w in words)}, "x"),

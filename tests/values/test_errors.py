@@ -15,8 +15,8 @@ import pytest
 
 from perdure import limits
 from perdure.errors import NonRetryable, RetryAfter, StepFailed, StepTimeout
-from perdure.kernel.faults import TEXT_CHARS_MAX, VALUES_BYTES_MAX, decode_error, encode_error
 from perdure.kernel.journal import Fault
+from perdure.kernel.values.faults import TEXT_CHARS_MAX, VALUES_BYTES_MAX, decode_error, encode_error
 
 
 class Declined(Exception):
@@ -251,7 +251,7 @@ def test_a_suppressed_context_stays_hidden() -> None:
 
 
 def test_a_chain_of_a_thousand_is_cut_and_marked() -> None:
-    """FAULTS E16."""
+    """The record stays small, and says that something is left out. FAULTS E16."""
     error = ValueError(0)
     for number in range(1, 1000):
         outer = ValueError(number)

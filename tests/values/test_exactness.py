@@ -20,8 +20,8 @@ import pydantic
 import pytest
 
 from perdure.errors import NotStorable
-from perdure.kernel.codec import codec_for, storable
-from perdure.kernel.exact import difference
+from perdure.kernel.values import codec_for, storable
+from perdure.kernel.values.exact import difference
 from values.value_samples import TYPED, UNTYPED, Colour, Level, Line, Right, Word
 
 T = TypeVar("T")

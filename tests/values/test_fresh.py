@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel.codec import ArgumentsCodec, codec_for
+from perdure.kernel.values import ArgumentsCodec, codec_for
 from values.value_samples import Line, Tree, seen_live
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from perdure import Engine, step, workflow
 from perdure.errors import NotStorable, RunFailed
-from perdure.kernel.codec import ArgumentsCodec, codec_for
-from perdure.kernel.faults import decode_error, encode_error
+from perdure.kernel.values import ArgumentsCodec, codec_for
+from perdure.kernel.values.faults import decode_error, encode_error
 
 
 class Unhashable(type):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic
 
-from perdure.kernel.codec import codec_for, storable
+from perdure.kernel.values import codec_for, storable
 from values.value_samples import Line, Loose, Point
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import Critical, LostChange, NonRetryable, NotStorable, PerdureError, RetryAfter, Rollback
-from perdure.kernel.faults import decode_error, encode_error
+from perdure import Critical, NonRetryable, PerdureError, RetryAfter, Rollback
+from perdure.errors import LostChange, NotStorable
+from perdure.kernel.values.faults import decode_error, encode_error
 
 
 class Declined(NonRetryable):

@@ -12,14 +12,14 @@ import pytest
 
 from perdure import limits
 from perdure.errors import NotDecodable, NotStorable, TooLarge
-from perdure.kernel.codec import codec_for
+from perdure.kernel.values import codec_for
 from values.value_samples import Colour, Level, Line, Loose, Model, Movie, Order, Point, Special, Tree
 
 WHAT = "the result of step 'fetch_report'"
 
 
 def test_the_message_names_the_value_the_path_and_the_fix() -> None:
-    """FAULTS E1, CONFORMANCE S5."""
+    """Which value, where in the result it is, and what to return instead. FAULTS E1, CONFORMANCE S5."""
     with socket.socket() as conn, pytest.raises(NotStorable) as caught:
         codec_for(None).encode({"rows": [1, 2, 3, {"conn": conn}]}, WHAT)
     assert caught.value.message == (
@@ -110,7 +110,7 @@ def test_cycles_and_depth_are_refused_without_a_recursion_error() -> None:
 
 
 def test_deep_json_is_not_decodable() -> None:
-    """FAULTS E6."""
+    """It is refused by name instead of ending the process. FAULTS E6."""
     with pytest.raises(NotDecodable, match="nested too deeply"):
         codec_for(None).decode(b"[" * 100_000 + b"]" * 100_000, WHAT)
 

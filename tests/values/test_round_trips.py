@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel.codec import codec_for
+from perdure.kernel.values import codec_for
 from values.value_samples import TYPED, UNTYPED, Line, Order, Tree, random_value, same, seen_live
 
 UNANNOTATED = codec_for(inspect.Parameter.empty)
@@ -49,7 +49,7 @@ def test_nan_is_not_null() -> None:
 
 
 def test_typed_values_are_plain_json() -> None:
-    """DESIGN 4: readable in `sqlite3`."""
+    """Readable in `sqlite3`."""
     assert codec_for(Line).encode(Line("a"), "it") == b'{"sku":"a","count":1,"price":"0"}'
     assert codec_for(None).encode({"a": [1, None]}, "it") == b'{"a":[1,null]}'
     assert codec_for(Tree).encode(Tree("x"), "it") == b'{"name":"x","children":[]}'
@@ -99,7 +99,7 @@ def test_int_where_float_is_annotated_is_the_same_live_and_replayed() -> None:
 
 
 def test_subclasses_of_builtin_types_become_the_builtin_type() -> None:
-    """FAULTS E14."""
+    """Live and replayed code see the same type. FAULTS E14."""
     text, number, mapping = type("S", (str,), {}), type("N", (int,), {}), type("D", (dict,), {})
     value = [text("a"), number(5), mapping(k=1), type("F", (float,), {})(-0.0), type("L", (list,), {})([1])]
     expected = ["a", 5, {"k": 1}, -0.0, [1]]

@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from perdure.errors import BadDefinition, NameClash, NotDecodable, NotStorable
-from perdure.kernel.codec import codec_for, storable, why_not_storable
+from perdure.kernel.values import codec_for, storable, why_not_storable
 
 UNTYPED = codec_for(None)
 
@@ -79,7 +79,7 @@ storable(Money, name="money", encode=lambda m: (m.cents, m.currency), decode=lam
     ids=lambda value: type(value).__name__,
 )
 def test_registered_classes_come_back_untyped(value: Any) -> None:
-    """DESIGN 4: registered classes by name, nested at any depth, as members of containers too."""
+    """Registered classes by name, nested at any depth, as members of containers too."""
     holder = {"deep": [Data((value,)), (value, 1)]}
     assert UNTYPED.decode(UNTYPED.encode(holder, "it"), "it") == holder
 
@@ -140,9 +140,9 @@ def test_functions_that_raise_give_our_errors() -> None:
 
 def test_two_annotated_classes_of_one_name_are_told_apart() -> None:
     def make(module: str) -> Any:
-        return dataclass(type("Twin", (), {"__annotations__": {"x": "object"}, "__module__": module}))
+        return dataclass(type("Same", (), {"__annotations__": {"x": "object"}, "__module__": module}))
 
-    one, two = make("values.value_samples"), make("dataclasses")
+    one, two = make(__name__), make("dataclasses")
     codec = codec_for(one | two)
     for cls in (one, two):
         assert type(codec.decode(codec.encode(cls((1,)), "it"), "it")) is cls

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 import pydantic
 
-from perdure.kernel.codec import ValueCodec
+from perdure.kernel.values import ValueCodec
 
 T = TypeVar("T")
 

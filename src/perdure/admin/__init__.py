@@ -1,5 +1,7 @@
-"""What people do with runs and see of them: used by the engine and the CLI. Needs a store, and no worker.
+"""What people do with runs and see of them: `engine.admin`, or `Admin(store)`. Needs a store, and no worker.
 
+admin.py      `Admin`, which is all of it; what it only reads is in looking.py
+listener.py   the engine of the same process, if there is one, hears at once
 views.py      how runs and records look
 why.py        why a run is not moving
 actions.py    pause, unpause, retry, delete, prune
@@ -8,3 +10,10 @@ fork.py       a new run from the past of another
 transfer.py   a run as a file
 check.py      open runs against the code on disk
 """
+
+from perdure.admin.admin import Admin as Admin
+from perdure.admin.check import Checked as Checked
+from perdure.admin.views import DeadLetterView as DeadLetterView
+from perdure.admin.views import HistoryEntry as HistoryEntry
+from perdure.admin.views import PublishedView as PublishedView
+from perdure.admin.why import Reason as Reason

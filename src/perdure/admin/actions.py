@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from perdure import limits
 from perdure.admin.reading import frontier_of, row_of
 from perdure.errors import ActionRefused, BadArgument, StoreUnavailable, UnknownLocation
-from perdure.kernel.verbs import check_reason, check_text
-from perdure.store.base import CLAIMABLE, TERMINAL, Delivery, RunFilter, RunKey, RunRow, Status, Store
-from perdure.store.items import hurry_item
+from perdure.kernel.verbs.checks import check_reason, check_text
+from perdure.store.items import retry_now_item
+from perdure.store.model import CLAIMABLE, TERMINAL, Delivery, RunFilter, RunKey, RunRow, Status
+from perdure.store.protocol import Store
 
 
 async def pause(store: Store, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
@@ -57,7 +58,7 @@ async def retry(store: Store, run_id: str, location: str, at: int) -> Delivery |
         raise UnknownLocation(
             f"no step of run {run_id!r} at {location!r} waits for its next attempt; these do: {_listed(backing_off)}."
         )
-    return (await store.append(run_id, hurry_item(location, at), limits.PENDING_EVENTS_MAX_DEFAULT)).delivery
+    return (await store.append(run_id, retry_now_item(location, at), limits.PENDING_EVENTS_MAX_DEFAULT)).delivery
 
 
 async def delete(store: Store, run_id: str, at: int) -> None:
@@ -72,7 +73,7 @@ async def delete(store: Store, run_id: str, at: int) -> None:
     try:
         if await store.delete([row.key]):
             return
-    except StoreUnavailable:  # it may have happened all the same: whoever repeats this would be told of no such run
+    except StoreUnavailable:  # it may have happened all the same: a repeat would hear that there is no such run
         again = await store.get(run_id)
         if again is not None and again.key == row.key:
             raise

@@ -9,8 +9,9 @@ import msgspec
 from perdure import limits
 from perdure.admin.replay import Verdict, VerdictKind, in_callback, replay_loaded
 from perdure.authoring.registry import Registry
-from perdure.kernel.verbs import check_text
-from perdure.store.base import RunFilter, RunKey, Status, Store
+from perdure.kernel.verbs.checks import check_text
+from perdure.store.model import RunFilter, RunKey, Status
+from perdure.store.protocol import Store
 
 OPEN = frozenset(status for status in Status if not status.terminal)
 

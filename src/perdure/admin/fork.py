@@ -16,12 +16,8 @@ from msgspec import Raw
 
 from perdure import limits
 from perdure.admin.reading import (
-    CHILD_ENDS,
-    ENDS,
-    SETTLING,
     counting,
     frontier_of,
-    open_children,
     portable,
     records_of,
     row_of,
@@ -29,12 +25,19 @@ from perdure.admin.reading import (
 from perdure.errors import ActionRefused, BadArgument, EncodingError, PerdureError, RunConflict, UnknownLocation
 from perdure.given import shown, whole_of
 from perdure.kernel import journal
-from perdure.kernel.codec import codec_for
-from perdure.kernel.journal import Body, Record, Row, to_row
-from perdure.kernel.operation import Frontier, Waiting, unchecked_frontier
-from perdure.kernel.verbs import check_flag, check_run_id, check_text
-from perdure.store.base import Existing, InboxItem, ItemKind, NewItem, RunRow, Snapshot, Status, Store
-from perdure.store.items import input_digest
+from perdure.kernel.frontier import Frontier, Waiting, unchecked_frontier
+from perdure.kernel.journal import Body, Record, Row, beginning, to_row
+from perdure.kernel.operations.base import KINDS
+from perdure.kernel.operations.child import open_children
+from perdure.kernel.operations.loop import LoopState
+from perdure.kernel.operations.receive import EventReceived, Taken, events_in
+from perdure.kernel.operations.step import failure_of
+from perdure.kernel.values import codec_for
+from perdure.kernel.values.digests import input_digest
+from perdure.kernel.verbs.checks import check_flag, check_run_id, check_text
+from perdure.store.model import InboxItem, ItemKind, NewItem, RunRow, Snapshot, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Existing
 
 
 class _Same:
@@ -76,7 +79,7 @@ async def fork(
     number = number or row.generation
     paused = check_flag(paused, "paused")
     whole = await records_of(store, row, number)
-    records = [record for record in counting(whole) if not isinstance(record.body, (journal.Resumed, journal.Hurried))]
+    records = [record for record in counting(whole) if not record.body.is_by_people]
     past = _Past(row, records, frontier_of(row) if number == row.generation else None)
     if location is None and result is not SAME:
         raise BadArgument("an edited result needs the location of the operation that has it.")
@@ -89,8 +92,8 @@ async def fork(
     unread = await store.inbox(row.key, limits.FORK_INBOX_MAX)
     inbox = [*_received(rest), *(_unread(i) for i in portable(unread) if i.kind is ItemKind.EVENT)]
     seen = len(rows) - (result is not SAME or len(rows) == 1)
-    started = kept[0].body
-    if not isinstance(started, journal.Started):
+    started = beginning(kept)
+    if started is None:
         raise ActionRefused(f"the journal of run {run_id!r} does not begin as it should; it cannot be forked.")
     new = msgspec.structs.replace(
         row,
@@ -141,7 +144,7 @@ class _Past:
 
     def __init__(self, row: RunRow, records: Sequence[Record], frontier: Frontier | None) -> None:
         self._row = row
-        self._records = [record for record in records if not isinstance(record.body, ENDS)]
+        self._records = [record for record in records if not record.body.is_end]
         self._waits = {wait.location: wait for wait in frontier.operations} if frontier is not None else {}
 
     def split(self, location: str, result: Any, now: int) -> tuple[list[Record], list[Record]]:
@@ -152,9 +155,8 @@ class _Past:
         """
         records = self._records
         wait = self._waits.get(location)
-        known = [r for r in records if r.location == location and isinstance(r.body, (*SETTLING, journal.StepRetry))]
-        opening = (journal.ChildStarted, journal.RunWatched)
-        begun = [r for r in records if r.location == location and isinstance(r.body, opening)]
+        known = [r for r in records if r.location == location and (r.body.settles or failure_of(r.body))]
+        begun = [r for r in records if r.location == location and r.body.opens]
         if not known and not begun and wait is None:
             raise self._unknown(location)
         if result is SAME:
@@ -171,33 +173,24 @@ class _Past:
         self, location: str, template: Record | None, wait: Waiting | None, begun: Sequence[Record], result: Any
     ) -> Body:
         value = Raw(encode(result, f"the new result at {location!r}"))
-        old = template.body if template is not None else None
-        match old:
-            case journal.StepDone() | journal.StepFailed() | journal.StepRetry():
-                return journal.StepDone(value, 1, old.args, old.digest, old.site)
-            case journal.EventReceived():
-                return journal.EventReceived(old.event_id, old.type, value, old.sent_at, old.site)
-            case None if wait is not None and wait.kind == "step":
-                return journal.StepDone(value, site=wait.site)
-            case None if wait is not None and wait.kind == "receive" and " or " not in wait.detail:
-                return journal.EventReceived(0, wait.detail.strip("'"), value, wait.since, wait.site)
-            case _ if (
-                begun
-                and isinstance(begun[0].body, journal.ChildStarted)
-                and (old is None or isinstance(old, CHILD_ENDS))
-            ):
-                started = begun[0].body
-                return journal.ChildDone(value, getattr(started, "child_id", ""))
-            case _:
-                raise ActionRefused(
-                    f"what is at {location!r} of run {self._row.id!r} has no result to edit: only steps, children and "
-                    "events (of one type) have."
-                )
+        body = None
+        if template is not None:
+            body = template.body.edited(value)
+        elif wait is not None and not begun:
+            body = KINDS[wait.kind].edited(wait, value)
+        if body is None and begun and (template is None or template.body.ends_child):
+            body = begun[0].body.edited(value)
+        if body is None:
+            raise ActionRefused(
+                f"what is at {location!r} of run {self._row.id!r} has no result to edit: only steps, children and "
+                "events (of one type) have."
+            )
+        return body
 
     def _unknown(self, location: str) -> UnknownLocation:
         import difflib  # only for the rare mistake, not for every start
 
-        places = {r.location for r in self._records if isinstance(r.body, SETTLING)} | self._waits.keys()
+        places = {r.location for r in self._records if r.body.settles} | self._waits.keys()
         if self._row.pruned and "~" in location:
             return UnknownLocation(
                 f"nothing in the journal of run {self._row.id!r} is at {location!r} any more: finished iterations of "
@@ -222,7 +215,7 @@ def _refuse_open_children(row: RunRow, kept: Sequence[Record]) -> None:
 
 def _refuse_pruned(row: RunRow, whole: Sequence[Record], kept: Sequence[Record]) -> None:
     """Deleted iterations cannot be replayed: a state that stands for them must be among what is kept."""
-    states = [record.body.after for record in kept if isinstance(record.body, journal.LoopState)]
+    states = [record.body.after for record in kept if isinstance(record.body, LoopState)]
     reached = max(states, default=0)
     last = max(record.seq for record in kept)
     for before, record in pairwise(whole):
@@ -239,7 +232,7 @@ def _renumbered(kept: Sequence[Record]) -> Iterator[Record]:
     positions = [record.seq for record in kept if record.seq]  # an edited one has none yet
     for seq, record in enumerate(kept, 1):
         body = record.body
-        if isinstance(body, journal.LoopState):
+        if isinstance(body, LoopState):
             body = msgspec.structs.replace(body, after=bisect_right(positions, body.after))
         yield msgspec.structs.replace(record, seq=seq, body=body)
 
@@ -258,10 +251,10 @@ def _checked_arguments(arguments: Any) -> dict[str, Any] | None:
 
 def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row: RunRow) -> list[Record]:
     """The new run has no parent, and other arguments if wanted."""
-    first = kept[0]
-    if not isinstance(first.body, journal.Started):
+    first, started = kept[0], beginning(kept)
+    if started is None:
         return kept
-    data = first.body.input
+    data = started.input
     if arguments:
         known: dict[str, Raw] = msgspec.json.decode(data, type=dict[str, Raw])
         for name, value in arguments.items():
@@ -271,7 +264,7 @@ def _with_arguments(kept: list[Record], arguments: Mapping[str, Any] | None, row
                 )
             known[name] = Raw(encode(value, f"the argument {shown(name)}"))
         data = Raw(msgspec.json.encode(known))
-    body = msgspec.structs.replace(first.body, parent=None, input=data)
+    body = msgspec.structs.replace(started, parent=None, input=data)
     return [msgspec.structs.replace(first, body=body), *kept[1:]]
 
 
@@ -291,20 +284,11 @@ def encode(value: Any, what: str) -> bytes:
 
 
 def _received(records: Sequence[Record]) -> list[NewItem]:
-    found: list[NewItem] = []
-    for record in records:
-        match record.body:
-            case journal.EventReceived() as one:
-                found.append(_again(one))
-            case journal.EventsReceived(events):
-                found += map(_again, events)
-            case _:
-                pass
-    return found
+    return [_again(event) for record in records for event in events_in(record.body)]
 
 
-def _again(event: journal.EventReceived | journal.Taken) -> NewItem:
-    """Without `request`: whoever asked has heard from the original, or will."""
+def _again(event: EventReceived | Taken) -> NewItem:
+    """Without `request`: the caller has heard from the original, or will."""
     return NewItem(kind=ItemKind.EVENT, type=event.type, data=bytes(event.value), sent_at=event.sent_at)
 
 

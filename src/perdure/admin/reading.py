@@ -7,37 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from perdure.errors import RunNotFound
-from perdure.kernel import journal
-from perdure.kernel.changes import taken_back
-from perdure.kernel.journal import Body, Record, from_row
-from perdure.kernel.operation import Frontier, decode_frontier
-from perdure.kernel.verbs import check_run_id
-from perdure.store.base import InboxItem, ItemKind, RunRow, Store
-
-#: Bodies by which an operation of the code is settled.
-SETTLING: tuple[type[Body], ...] = (
-    journal.StepDone,
-    journal.StepFailed,
-    journal.TimerFired,
-    journal.EventReceived,
-    journal.EventsReceived,
-    journal.ChildDone,
-    journal.ChildFailed,
-    journal.ChildCancelled,
-    journal.Sent,
-    journal.Published,
-    journal.Replied,
-    journal.RunEnded,
-)
-#: Bodies by which a child is settled.
-CHILD_ENDS: tuple[type[Body], ...] = (journal.ChildDone, journal.ChildFailed, journal.ChildCancelled)
-#: Bodies that end a generation.
-ENDS: tuple[type[Body], ...] = (journal.Completed, journal.Failed, journal.Cancelled, journal.Continued)
+from perdure.kernel.frontier import Frontier, decode_frontier
+from perdure.kernel.journal import Record, from_row, taken_back
+from perdure.kernel.verbs.checks import check_run_id
+from perdure.store.model import InboxItem, ItemKind, RunRow
+from perdure.store.protocol import Store
 
 
 async def row_of(store: Store, run_id: str) -> RunRow:
     """Raises `RunNotFound`, `BadArgument`."""
-    row = await store.get(check_run_id(run_id, allow_children=True))
+    run_id = check_run_id(run_id, allow_children=True)
+    row = await store.get(run_id)
     if row is None:
         raise RunNotFound(f"no run has the id {run_id!r}.")
     return row
@@ -62,18 +42,6 @@ def counting(records: Sequence[Record]) -> list[Record]:
     """The records that were not taken back."""
     void = taken_back(records)
     return [record for record in records if record.seq not in void] if void else list(records)
-
-
-def open_children(records: Sequence[Record]) -> dict[str, Record]:
-    """Children that were started and have not ended, as far as these records go, by location."""
-    found: dict[str, Record] = {}
-    for record in records:
-        body = record.body
-        if isinstance(body, journal.ChildStarted) and not body.detached and not body.refused:
-            found[record.location] = record
-        elif isinstance(body, CHILD_ENDS):
-            found.pop(record.location, None)
-    return found
 
 
 def portable(inbox: Iterable[InboxItem]) -> Iterator[InboxItem]:

@@ -12,12 +12,12 @@ from perdure.authoring.registry import Registry
 from perdure.errors import Diverged, EncodingError, PerdureError, StoreError, describe, written_out
 from perdure.kernel.commands import Warn
 from perdure.kernel.divergence import foreseen
+from perdure.kernel.eventloop.loop import batch
+from perdure.kernel.frontier import Frontier, decode_frontier
 from perdure.kernel.journal import Record
-from perdure.kernel.loop import batch
-from perdure.kernel.operation import Frontier, decode_frontier
 from perdure.kernel.run import Run
-from perdure.store.base import Loaded, RunRow, Status
 from perdure.store.items import decode_journal
+from perdure.store.model import Loaded, RunRow, Status
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ FINE = Verdict("fine")
 
 
 def replay_loaded(registry: Registry, loaded: Loaded) -> Verdict:
-    """Replay a run as it is stored. Must be called from a plain loop callback (see kernel.loop)."""
+    """Replay a run as it is stored. Must be called from a plain loop callback (see kernel.eventloop)."""
     row = loaded.run
     try:
         records = decode_journal(loaded)
@@ -77,7 +77,7 @@ def _text(error: BaseException) -> str:
 
 
 async def in_callback(function: Callable[[], T]) -> T:
-    """Call `function` from a plain callback of the running loop, outside of any task (see kernel.loop)."""
+    """Call `function` from a plain callback of the running loop, outside of any task (see kernel.eventloop)."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -14,20 +14,21 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from perdure import limits
-from perdure.admin.reading import counting, named, open_children, records_of, row_of
+from perdure.admin.reading import counting, named, records_of, row_of
 from perdure.admin.replay import Verdict
 from perdure.errors import ActionRefused
 from perdure.kernel import journal
+from perdure.kernel.frontier import unchecked_frontier
+from perdure.kernel.items import read_child_item
 from perdure.kernel.journal import Fault, Record, from_row, to_row
-from perdure.kernel.operation import unchecked_frontier
-from perdure.store.base import ItemKind, Reopen, RunRow, Status, Store
-from perdure.store.items import read_child_item
+from perdure.kernel.operations.child import open_children, started_child
+from perdure.kernel.operations.send import cancels_child
+from perdure.kernel.outcomes import Fail
+from perdure.store.model import ItemKind, Reopen, RunRow, Status
+from perdure.store.protocol import Store
 
 #: Replays a proposed journal of a run, without writing.
 Replayer: TypeAlias = Callable[[RunRow, Sequence[Record], bytes], Awaitable[Verdict]]
-
-#: Written beside what the code was doing, never delivered to it.
-_BESIDE = (journal.PatchChosen, journal.Recorded, journal.Sent, journal.StepRetry)
 
 
 async def resume(store: Store, run_id: str, at: int, replay: Replayer) -> bool:
@@ -78,12 +79,13 @@ class _Planner:
         """What has to be changed for this run and the children that made it fail. Raises `ActionRefused`."""
         records = await records_of(self._store, row)
         end = records[-1]
-        if not isinstance(end.body, journal.Failed):
+        failure = end.body.outcome()
+        if not isinstance(failure, Fail):
             raise ActionRefused(f"the journal of run {row.id!r} does not end with its failure; it cannot be resumed.")
         live = counting(records)
-        void = {end.seq, *_causes(live, end.body.error)}
+        void = {end.seq, *_causes(live, failure.error)}
         first = min(void)
-        void |= {r.seq for r in live if r.seq > first and _is_cancel_of_child(r)}
+        void |= {r.seq for r in live if r.seq > first and cancels_child(r.body, r.location)}
         kept = [record for record in live if record.seq not in void]
         parent_seq = None if with_parent else await self._parent_seq(row)
         children = await self._children(row, kept)
@@ -109,7 +111,7 @@ class _Planner:
     ) -> None:
         """Whether the code, without what is taken back, still gets to the rest of the journal."""
         verdict = await self._replay(row, [*records, record], frontier)
-        done = [one for one in since if not isinstance(one.body, _BESIDE) or isinstance(one.body, journal.Sent)]
+        done = [one for one in since if one.body.settles or not one.body.is_beside]
         if verdict.kind == "fine" or (verdict.kind == "unknown" and not done):
             return
         listed = ", ".join(named(one) for one in done[:5]) + (", ..." if len(done) > 5 else "")
@@ -135,7 +137,7 @@ class _Planner:
         heard = [
             record
             for record in counting([from_row(one) for one in found[0].rows])
-            if record.location == link.location and isinstance(record.body, journal.ChildFailed)
+            if record.location == link.location and record.body.ends_child and record.body.raised_as
         ]
         if heard:
             also = (
@@ -155,12 +157,12 @@ class _Planner:
         }
         again: list[RunRow] = []
         for started in open_children(kept).values():
-            body = started.body
-            if not isinstance(body, journal.ChildStarted) or body.child_id in told:
+            child_id = started_child(started.body)
+            if child_id in told:
                 continue
-            child = await self._store.get(body.child_id)
+            child = await self._store.get(child_id)
             if child is None:
-                raise ActionRefused(f"run {row.id!r} waits for its child {body.child_id!r}, which was deleted.")
+                raise ActionRefused(f"run {row.id!r} waits for its child {child_id!r}, which was deleted.")
             if child.cancel_requested or child.status is Status.CANCELLED:
                 raise ActionRefused(
                     f"the child {child.id!r} of run {row.id!r} was cancelled when that failed, and cannot go on. "
@@ -175,16 +177,10 @@ class _Planner:
 
 def _seen(live: Sequence[Record], kept: Sequence[Record], end: Record) -> int:
     """How far the code had got before it failed. The record it failed on is to be delivered anew, as if for the first
-    time: mended code may take a new way from there (`patched`), and write its log."""
-    delivered = [record for record in live if record is not end and not isinstance(record.body, _BESIDE)]
+    time: fixed code may take another path from there (`patched`), and write its log."""
+    delivered = [record for record in live if record is not end and not record.body.is_beside]
     last = delivered[-1]
     return last.seq - 1 if last in kept else kept[-1].seq
-
-
-def _is_cancel_of_child(record: Record) -> bool:
-    return (
-        isinstance(record.body, journal.Sent) and record.body.type == "cancel" and record.location.endswith("/cancel")
-    )
 
 
 # -- what made it fail ----------------------------------------------------------------------------------
@@ -193,7 +189,7 @@ def _is_cancel_of_child(record: Record) -> bool:
 def _causes(live: Sequence[Record], error: Fault) -> Iterator[int]:
     """The failures of steps and children that the error of the run came from: the outermost that matches a record, of
     each member of a group."""
-    failures = [r for r in live if isinstance(r.body, (journal.StepFailed, journal.ChildFailed))]
+    failures = [record for record in live if record.body.raised_as]
     used: set[int] = set()
 
     def search(fault: Fault) -> Iterator[int]:
@@ -211,11 +207,8 @@ def _causes(live: Sequence[Record], error: Fault) -> Iterator[int]:
 
 
 def _same(record: Record, fault: Fault) -> bool:
-    body = record.body
-    if not isinstance(body, (journal.StepFailed, journal.ChildFailed)):
-        return False
-    if (body.error.type, body.error.message) == (fault.type, fault.message):
+    error: Fault = getattr(record.body, "error")  # noqa: B009  # which all that are raised into the code have
+    if (error.type, error.message) == (fault.type, fault.message):
         return True
     # Raised into the code as one of ours, which names the original.
-    stand_in = {journal.StepFailed: "perdure.errors:StepFailed", journal.ChildFailed: "perdure.errors:ChildFailed"}
-    return fault.type == stand_in[type(body)] and body.error.message in fault.message
+    return fault.type == record.body.raised_as and error.message in fault.message

@@ -20,10 +20,11 @@ from perdure.admin.fork import put
 from perdure.admin.reading import portable, row_of
 from perdure.errors import ExportUnusable, PerdureError, RunNotFound
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
-from perdure.kernel.journal import ABSENT, LoopState, Record, Row, Started, from_row
-from perdure.kernel.operation import told_again
-from perdure.kernel.verbs import check_flag, check_reason, check_run_id
-from perdure.store.base import CLAIMABLE, ItemKind, Loaded, NewItem, RunRow, Snapshot, Status, Store
+from perdure.kernel.frontier import to_be_notified
+from perdure.kernel.journal import ABSENT, Record, Row, Started, from_row
+from perdure.kernel.verbs.checks import check_flag, check_reason, check_run_id
+from perdure.store.model import CLAIMABLE, ItemKind, Loaded, NewItem, RunRow, Snapshot, Status
+from perdure.store.protocol import Store
 
 FORMAT: Final = "perdure-run"
 #: Of the file. Records have versions of their own: a kind that this release does not know is refused.
@@ -193,7 +194,7 @@ def _check_positions(number: int, records: Sequence[Record], pruned: int | None)
     """All records are there, but for iterations of loops. How many those were is known of the current generation."""
     positions = [record.seq for record in records]
     missing = positions[-1] - len(positions)
-    looped = any(isinstance(record.body, LoopState) for record in records)
+    looped = any(record.body.stands_for_others for record in records)
     if positions[0] != 1 or positions != sorted(set(positions)) or (missing and not looped):
         raise ValueError(f"records of generation {number} are missing.")
     if pruned is not None and missing != pruned:
@@ -224,7 +225,7 @@ def _snapshot(body: Body, run_id: str, source: str, paused: bool) -> Snapshot:
         input_digest=bytes.fromhex(body.input_digest),
         parent=None,
         cancel_requested=body.cancel_requested,
-        frontier=_optional(body.frontier) if status.terminal else told_again(_optional(body.frontier)),
+        frontier=_optional(body.frontier) if status.terminal else to_be_notified(_optional(body.frontier)),
         reason=reason,
         custom_status=_optional(body.custom_status),
         state=_optional(body.state),

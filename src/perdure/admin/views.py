@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import EncodingError
-from perdure.kernel.codec import codec_for
-from perdure.kernel.journal import Record, Row, from_row
-from perdure.kernel.operation import Frontier, decode_frontier
+from perdure.errors import EncodingError, one_line
+from perdure.kernel.frontier import Frontier, decode_frontier
+from perdure.kernel.journal import Fault, Record, Row, from_row
+from perdure.kernel.values import codec_for
+from perdure.kernel.values.faults import PLACE
 from perdure.limits import NEVER
-from perdure.store.base import DeadLetter, Publication, RunRow, Status
+from perdure.store.model import DeadLetter, Publication, RunRow, Status
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _any = codec_for(Any)
@@ -172,7 +173,7 @@ class DeadLetterView(msgspec.Struct, frozen=True):
     reason: str
 
 
-def letter_view(letter: DeadLetter) -> DeadLetterView:
+def dead_letter_view(letter: DeadLetter) -> DeadLetterView:
     return DeadLetterView(
         id=letter.id,
         type=letter.type,
@@ -183,3 +184,11 @@ def letter_view(letter: DeadLetter) -> DeadLetterView:
         died_at=moment(letter.died_at),
         reason=letter.reason,
     )
+
+
+def error_line(fault: Fault) -> str:
+    """A recorded error in one line, with the place that raised it: `ValueError: no such card (orders.py:41)`."""
+    name = fault.type.partition(":")[2]
+    text = one_line(f"{name}: {fault.message}" if fault.message else name)
+    places = PLACE.findall(fault.traceback)
+    return f"{text} ({places[-1][0]}:{places[-1][1]})" if places else text

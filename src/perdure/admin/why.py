@@ -16,10 +16,14 @@ from perdure import limits
 from perdure.admin.reading import counting, frontier_of, records_of, row_of
 from perdure.admin.views import moment
 from perdure.errors import CorruptRecord
-from perdure.kernel import journal
-from perdure.kernel.operation import Waiting
-from perdure.kernel.run import GRACE_LOCATION
-from perdure.store.base import InboxItem, ItemKind, RunRow, Status, Store, WorkerInfo
+from perdure.kernel.ending import GRACE_LOCATION
+from perdure.kernel.frontier import Waiting
+from perdure.kernel.journal import from_row
+from perdure.kernel.operations.base import KINDS, Operation
+from perdure.kernel.operations.step import StepOperation, last_failure
+from perdure.kernel.outcomes import EndCancelled, Fail
+from perdure.store.model import InboxItem, ItemKind, RunRow, Status, WorkerInfo
+from perdure.store.protocol import Store
 
 #: How the reason of a parked run begins, and what kind of trouble that is.
 _PARKED = {
@@ -101,14 +105,14 @@ class _Looking:
         text = f"it has ended: {row.status} at {_clock(ended)}"
         rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
         try:
-            end = journal.from_row(rows[-1]).body if rows else None
+            end = from_row(rows[-1]).body.outcome() if rows else None
         except CorruptRecord as damage:
             return Reason(row.id, row.status, f"{text} ({damage.message})", since=moment(ended))
         match end:
-            case journal.Failed(error):
+            case Fail(error):
                 text += f", with {error.type.partition(':')[2]}: {_line(error.message)}. `perdure resume {row.id}`"
                 text += " tries again from there"
-            case journal.Cancelled(reason, terminated):
+            case EndCancelled(reason, terminated):
                 how = "terminated" if terminated else "cancelled"
                 text += f" ({how}: {_line(reason)})" if reason else f" ({how})"
             case _:
@@ -241,11 +245,8 @@ class _Looking:
             records = counting(await records_of(self._store, row))
         except CorruptRecord:
             return ""
-        for record in reversed(records):
-            if record.location == location and isinstance(record.body, journal.StepRetry):
-                error = record.body.error
-                return f" with {error.type.partition(':')[2]}: {_line(error.message)}"
-        return ""
+        error = last_failure(records, location)
+        return f" with {error.type.partition(':')[2]}: {_line(error.message)}" if error is not None else ""
 
     def _cancelling(self, row: RunRow, reason: Reason, grace: int | None, inbox: Sequence[InboxItem]) -> Reason:
         if any(item.kind is ItemKind.CANCEL for item in inbox):
@@ -290,8 +291,8 @@ class _Looking:
 
 def _rank(wait: Waiting) -> tuple[int, int]:
     """What says most comes first: a running step; a timeout says less than what it limits."""
-    kinds = {"step": 0, "child": 2, "wait_for_run": 2, "receive": 3, "send": 4, "publish": 4, "reply": 4, "timer": 5}
-    return kinds.get(wait.kind, 9) + (wait.kind == "step" and bool(wait.deadline)), wait.deadline or wait.since
+    kind = KINDS.get(wait.kind, Operation)
+    return kind.rank + (kind is StepOperation and bool(wait.deadline)), wait.deadline or wait.since
 
 
 def _of_child(child: Reason | None) -> str:

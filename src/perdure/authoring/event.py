@@ -10,9 +10,9 @@ from perdure.authoring.inspect import defined, place_of
 from perdure.authoring.registry import check_name, registry
 from perdure.errors import BadArgument, BadDefinition, UnstorableType
 from perdure.given import an_instance, class_name, qualified_name, shown, text_of
-from perdure.kernel.codec import codec_for, why_not_storable
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy, EventSpec
-from perdure.kernel.verbs import seconds_of
+from perdure.kernel.values import codec_for, why_not_storable
+from perdure.kernel.verbs.durations import seconds_of
 
 T = TypeVar("T", bound=type)
 

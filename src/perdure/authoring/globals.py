@@ -57,15 +57,15 @@ def with_stand_ins(function: Callable[..., Any]) -> Callable[..., Any]:
         if name in module:
             replaced[name] = module[name]
     replaced["__builtins__"] = {**vars(builtins), "__import__": _import}
-    twin = FunctionType(
+    copied = FunctionType(
         function.__code__,
         ShimmedGlobals(module, replaced),
         function.__name__,
         function.__defaults__,
         function.__closure__,
     )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    twin.__dict__.update(function.__dict__)
-    twin.__qualname__ = function.__qualname__
-    twin.__module__ = function.__module__
-    return twin
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__dict__.update(function.__dict__)
+    copied.__qualname__ = function.__qualname__
+    copied.__module__ = function.__module__
+    return copied

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from perdure.authoring.registry import Place
 from perdure.errors import BadDefinition, PerdureError, UnstorableType, describe_line
 from perdure.given import an_instance, class_name
-from perdure.kernel.codec import ArgumentsCodec, ValueCodec, codec_for, why_not_storable
+from perdure.kernel.values import ArgumentsCodec, ValueCodec, codec_for, why_not_storable
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def caller_locals() -> dict[str, Any] | None:
     return dict(frame.f_locals) if frame.f_code.co_flags & inspect.CO_OPTIMIZED else None
 
 
-class Shape:
+class Signature:
     """Signature and types of a function, with the codecs built from them.
 
     Annotations that name things defined further down in the module cannot be resolved at decoration; they are

@@ -95,6 +95,7 @@ class _Code:
         self._globals = function.__globals__
         self._closure = _cells(function)
         self._local = _bound(source.node) - set(function.__code__.co_freevars)
+        self._imported = _imported(source.node)
         self._sets = _set_variables(source.node)
         self.helpers: list[FunctionType] = []
 
@@ -163,7 +164,7 @@ class _Code:
         match node:
             case ast.Name(id=name):
                 if name in self._local:
-                    return _imported(self._source.node, name)
+                    return _loaded(*self._imported[name]) if name in self._imported else _UNKNOWN
                 for names in (self._closure, self._globals, vars(builtins)):
                     if name in names:
                         return names[name]
@@ -250,18 +251,24 @@ def _bound(node: ast.AST) -> set[str]:
     return found
 
 
-def _imported(node: ast.AST, name: str) -> Any:
-    """What an import inside the function gives, if that module is loaded already."""
+def _imported(node: ast.AST) -> dict[str, tuple[str, str]]:
+    """Names that are imported inside the function: of which module, and what of it. The first of a name counts."""
+    found: dict[str, tuple[str, str]] = {}
     for inner in ast.walk(node):
         if isinstance(inner, ast.Import):
             for alias in inner.names:
-                if (alias.asname or alias.name.partition(".")[0]) == name:
-                    return sys.modules.get(alias.name if alias.asname else name, _UNKNOWN)
+                top = alias.name.partition(".")[0]
+                found.setdefault(alias.asname or top, (alias.name if alias.asname else top, ""))
         elif isinstance(inner, ast.ImportFrom) and inner.module and not inner.level:
             for alias in inner.names:
-                if (alias.asname or alias.name) == name:
-                    return getattr(sys.modules.get(inner.module), alias.name, _UNKNOWN)
-    return _UNKNOWN
+                found.setdefault(alias.asname or alias.name, (inner.module, alias.name))
+    return found
+
+
+def _loaded(module: str, attribute: str) -> Any:
+    """What such a name stands for, if that module is loaded already."""
+    found = sys.modules.get(module, _UNKNOWN)
+    return getattr(found, attribute, _UNKNOWN) if attribute else found
 
 
 def _is_set(node: ast.expr) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from perdure.errors import BadDefinition
 from perdure.given import an_instance, is_a, number_of, shown, text_of, whole_of
 from perdure.kernel.retry import RetryOn, RetryPolicy
-from perdure.kernel.verbs import Duration, seconds_of
+from perdure.kernel.verbs.durations import Duration, seconds_of
 
 Isolation = Literal["none", "process"]
 

@@ -7,7 +7,8 @@ and the error names both files.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -80,15 +81,35 @@ class Definition(Protocol):
     version: str
 
     @property
+    def place(self) -> Place: ...
+
+    @property
     def spec(self) -> WorkflowSpec: ...
 
 
 class Registry:
-    """Every workflow version and event type of this process."""
+    """Workflow versions and event types: `Registry(fulfil, refund)` has these workflows and no others, and
+    `Engine(..., registry=...)` runs nothing else. Decorators add to the one of this process (`registry`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *workflows: Definition) -> None:
         self._workflows: dict[str, _Table[Definition]] = {}
         self._events: _Table[EventSpec] = _Table("event")
+        for one in workflows:
+            self.add_workflow(one, one.place)
+
+    @contextmanager
+    def replaced(self, by: Registry) -> Generator[None]:
+        """For as long as the block lasts this registry is another one: its names, and where new ones go."""
+        before = self._workflows, self._events
+        self.become(by)
+        try:
+            yield
+        finally:
+            self._workflows, self._events = before
+
+    def become(self, other: Registry) -> None:
+        """The same without an end. What was here before is forgotten here."""
+        self._workflows, self._events = other._workflows, other._events
 
     def add_workflow(self, definition: Definition, place: Place) -> None:
         name = definition.name

@@ -19,12 +19,12 @@ from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadArgument, Critical, UnstorableType
 from perdure.given import an_instance, class_name, shown, whole_of
-from perdure.kernel.codec import ValueCodec, codec_for, why_not_storable
-from perdure.kernel.compose import cancel_and_wait, is_name, single_operations
+from perdure.kernel.eventloop.tasks import RunTask
 from perdure.kernel.iterations import Break, run_loop
-from perdure.kernel.loop import RunTask
 from perdure.kernel.run import Run
-from perdure.kernel.verbs import current_run
+from perdure.kernel.values import ValueCodec, codec_for, why_not_storable
+from perdure.kernel.verbs.compose import cancel_and_wait, is_name, single_operations
+from perdure.kernel.verbs.current import current_run
 from perdure.limits import LOOP_ITERATIONS_KEPT
 
 A = TypeVar("A")

@@ -7,41 +7,30 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from types import FunctionType
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from perdure import native
-from perdure.authoring.inspect import Shape, defined, name_of
+from perdure.authoring.inspect import Signature, defined, name_of
 from perdure.authoring.options import Options, StepOptions, checked
 from perdure.authoring.registry import check_name
 from perdure.errors import BadDefinition, NotInStep
 from perdure.given import class_name
 from perdure.kernel.definitions import StepSpec
-from perdure.kernel.digests import blake
-from perdure.kernel.loop import RunLoop, StepName, single_operation_codes
-from perdure.kernel.run import Run
-from perdure.kernel.saga import current_saga
-from perdure.kernel.sites import caller_site, own_site, search_site
+from perdure.kernel.eventloop.loop import RunLoop
+from perdure.kernel.values.digests import blake
+from perdure.kernel.verbs.steps import StepCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _get_running_loop = asyncio.events._get_running_loop
 
-#: `ArgumentsCodec.encode_call`.
-EncodeCall: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], tuple[bytes, tuple[Any, ...] | None]]
-
-#: What a call of a step needs: who it is, how to encode the call (and what is known about that, for the twin in C), and
-#: how to ask for it.
-Parts: TypeAlias = tuple[StepSpec, EncodeCall, Callable[..., Coroutine[Any, Any, Any]], Mapping[Any, Any]]
-
 
 class Step(Generic[P, R]):
     """A decorated step. Awaited in a workflow it is recorded; called outside one it just runs."""
 
-    __slots__ = ("__dict__", "__weakref__", "_parts")
+    __slots__ = ("__dict__", "__weakref__", "_call")
 
     def __init__(self, function: Callable[..., Any], name: str | None, options: StepOptions) -> None:
         self.function = function
@@ -54,9 +43,9 @@ class Step(Generic[P, R]):
             raise BadDefinition(f"step {self.name!r} is a generator. Return a list, or write one step for each item.")
         if options.isolation == "process":
             _check_isolatable(function, self.name)
-        self._shape = Shape(function, f"step {self.name!r}")
-        #: What a call needs, made by the first one.
-        self._parts: Parts | None = None
+        self._signature = Signature(function, f"step {self.name!r}")
+        #: How workflow code calls it; made by the first call.
+        self._call: StepCall | None = None
         functools.update_wrapper(self, function, updated=())
 
     @functools.cached_property
@@ -68,8 +57,8 @@ class Step(Generic[P, R]):
             function=self.function,
             is_async=self.is_async,
             policy=policy,
-            arguments=self._shape.arguments(),
-            result=self._shape.result(),
+            arguments=self._signature.arguments(),
+            result=self._signature.result(),
             what=f"the result of step {self.name!r}",
             concurrency=settings.concurrency,
             isolation=settings.isolation,
@@ -80,20 +69,14 @@ class Step(Generic[P, R]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         loop: Any = _get_running_loop()
-        if type(loop) is not RunLoop or (run := loop.owner) is None:  # `running_run`, without the call
+        run: Any = loop.owner if type(loop) is RunLoop else None  # `running_run`, without the call
+        if run is None:
             return self._just_run(args, kwargs)
-        spec, encode, ask, _ = self._parts or self._prepare()
-        data, seen = encode(args, kwargs)
-        return ask(run, spec, seen, data, caller_site())
+        return (self._call or self._prepare())(run, args, kwargs)
 
-    def _prepare(self) -> Parts:
-        spec = self.spec
-        ask = _named(_ask if spec.undo is None else _ask_undoable, self.name)
-        if spec.undo is None:
-            ask.__qualname__ = StepName(self.name)
-        arguments = spec.arguments
-        self._parts = parts = (spec, arguments.encode_call, ask, arguments.direct)
-        return parts
+    def _prepare(self) -> StepCall:
+        self._call = call = StepCall(self.spec, self.name)
+        return call
 
     async def _just_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.is_async:
@@ -103,15 +86,15 @@ class Step(Generic[P, R]):
     def options(self, **options: Unpack[Options]) -> Step[P, R]:
         """The same step with other options, for one call: `charge.options(timeout="5 s")(order)`."""
         changed = checked(self.settings, options)
-        twin: Step[P, R] = Step.__new__(Step)
-        twin.__dict__.update({key: value for key, value in self.__dict__.items() if key != "spec"})
-        twin._parts = None
-        twin.settings = changed
+        changed_step: Step[P, R] = Step.__new__(Step)
+        changed_step.__dict__.update({key: value for key, value in self.__dict__.items() if key != "spec"})
+        changed_step._call = None
+        changed_step.settings = changed
         if changed.isolation == "process":
             _check_isolatable(self.function, self.name)
         if (name := options.get("name")) is not None:
-            twin.name = check_name(name, "a step")
-        return twin
+            changed_step.name = check_name(name, "a step")
+        return changed_step
 
     def __get__(self, instance: object | None, owner: type | None = None) -> Any:
         """As a method: the object is the step's first argument, so its class must be storable."""
@@ -119,7 +102,7 @@ class Step(Generic[P, R]):
         return self if instance is None else functools.partial(method, instance)
 
     def __repr__(self) -> str:
-        return f"<step {self.name!r} of {self._shape.place}>"
+        return f"<step {self.name!r} of {self._signature.place}>"
 
 
 def _check_isolatable(function: Any, name: str) -> None:
@@ -136,38 +119,6 @@ def _check_isolatable(function: Any, name: str) -> None:
             f"step {name!r} cannot have isolation='process': it is defined in a notebook or an interactive session, "
             "which another process cannot import. Put it into a module and import it from there."
         )
-
-
-def _named(function: Any, name: str) -> Any:
-    """The same function under another name, which its coroutines take: of the branch if one is put into a task, and of
-    the warning if it is never awaited."""
-    twin = FunctionType(function.__code__, function.__globals__, name)
-    twin.__qualname__ = name
-    return twin
-
-
-async def _ask(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, data: bytes, site: str) -> Any:
-    step = run.ask_step(spec, args, data, site)
-    try:
-        return await step.future
-    except asyncio.CancelledError:
-        run.give_up(step)
-        raise
-
-
-async def _ask_undoable(run: Run, spec: StepSpec, args: tuple[Any, ...] | None, data: bytes, site: str) -> Any:
-    """A step with an `undo` of its own: in a saga, that is remembered."""
-    asked = _ask(run, spec, args, data, site)
-    saga = current_saga()
-    if saga is None or spec.undo is None:
-        return await asked
-    return await saga.carry_out(asked, spec.undo, spec.name)
-
-
-native.bind_step({
-    "Step": Step, "own_site": own_site, "search_site": search_site,
-})  # fmt: skip
-single_operation_codes.update((_ask.__code__, _ask_undoable.__code__))
 
 
 class StepDecorator(Protocol):

@@ -10,15 +10,17 @@ from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar
 
 from perdure.authoring.choices import auto_settings
 from perdure.authoring.globals import with_stand_ins
-from perdure.authoring.inspect import Shape, caller_locals, defined, name_of, place_of
+from perdure.authoring.inspect import Signature, caller_locals, defined, name_of, place_of
 from perdure.authoring.options import CallOptions, StepOptions
-from perdure.authoring.registry import check_name, registry
+from perdure.authoring.registry import Place, check_name, registry
 from perdure.errors import BadArgument, BadDefinition, NotInWorkflow, written_out
 from perdure.given import an_instance, class_name, shown, text_of
-from perdure.kernel import verbs
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.sites import caller_site
-from perdure.kernel.verbs import ChildHandle, Duration, positive_seconds_of, running_run
+from perdure.kernel.verbs import checks, runs
+from perdure.kernel.verbs.current import running_run
+from perdure.kernel.verbs.durations import Duration, positive_seconds_of
+from perdure.kernel.verbs.runs import ChildHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +45,7 @@ class Invocation(Coroutine[Any, Any, R_co]):
 
     @property
     def cr_code(self) -> CodeType:
-        return verbs.run_child.__code__
+        return runs.run_child.__code__
 
     @property
     def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -56,7 +58,7 @@ class Invocation(Coroutine[Any, Any, R_co]):
                     f"workflow {self.spec.name!r} was awaited outside a workflow. Start it: "
                     f"`await engine.start({self.spec.name}(...))`, or `perdure.run({self.spec.name}(...))` in a script."
                 )
-            self._child = verbs.run_child(self.spec, self.data, self.site)
+            self._child = runs.run_child(self.spec, self.data, self.site)
         return self._child
 
     def __await__(self) -> Generator[Any, Any, R_co]:
@@ -103,7 +105,7 @@ class Workflow(Generic[P, R]):
         self.name = check_name(name or name_of(function), "a workflow")
         self.version = _check_version(version)
         self._grace = None if cancel_grace is None else positive_seconds_of(cancel_grace, "cancel_grace")
-        self._shape = Shape(function, f"workflow {self.name!r}")
+        self._signature = Signature(function, f"workflow {self.name!r}")
         #: What a run executes: the function itself, or in auto mode the one that was made from its source.
         self._executed: Callable[..., Any] = function
         self.is_auto = auto is not None
@@ -113,7 +115,12 @@ class Workflow(Generic[P, R]):
             self._executed = made_durable(function, auto, caller_locals())
         functools.update_wrapper(self, function, updated=())
         definition: Any = self  # its spec is a cached property, which a protocol's read-only one does not admit
-        registry.add_workflow(definition, self._shape.place)
+        registry.add_workflow(definition, self._signature.place)
+
+    @property
+    def place(self) -> Place:
+        """Where its function is defined."""
+        return self._signature.place
 
     @functools.cached_property
     def spec(self) -> WorkflowSpec:
@@ -121,8 +128,8 @@ class Workflow(Generic[P, R]):
             name=self.name,
             version=self.version,
             function=with_stand_ins(self._executed),
-            arguments=self._shape.arguments(with_defaults=True),
-            result=self._shape.result(),
+            arguments=self._signature.arguments(with_defaults=True),
+            result=self._signature.result(),
             cancel_grace=self._grace,
         )
 
@@ -132,7 +139,7 @@ class Workflow(Generic[P, R]):
         return Invocation(self.spec, self.spec.arguments.encode(args, kwargs), site)
 
     def __repr__(self) -> str:
-        return f"<workflow {self.name!r} version {self.version!r} of {self._shape.place}>"
+        return f"<workflow {self.name!r} version {self.version!r} of {self._signature.place}>"
 
 
 def _check_version(version: str) -> str:
@@ -221,8 +228,8 @@ async def start_child(
     if not an_instance(invocation, Invocation):
         kind = class_name(type(invocation))
         raise BadArgument(f"start_child needs a workflow call such as fulfil('o-1'), not {kind}.")
-    detach = verbs.check_flag(detach, "detach")
-    return await verbs.start_child_run(invocation.spec, invocation.data, id, detach, caller_site())
+    detach = checks.check_flag(detach, "detach")
+    return await runs.start_child_run(invocation.spec, invocation.data, id, detach, caller_site())
 
 
 async def continue_as(target: Any = ..., /, *args: Any, **kwargs: Any) -> NoReturn:
@@ -233,8 +240,8 @@ async def continue_as(target: Any = ..., /, *args: Any, **kwargs: Any) -> NoRetu
     children that are not detached are cancelled. Nothing after this call runs.
     """
     if an_instance(target, Invocation):
-        await verbs.continue_run_with(target.spec, target.data)
+        await runs.continue_run_with(target.spec, target.data)
     elif an_instance(target, Workflow):
-        await verbs.continue_run_as(target.spec, args, kwargs)
+        await runs.continue_run_as(target.spec, args, kwargs)
     else:
-        await verbs.continue_run_as(None, args if target is ... else (target, *args), kwargs)
+        await runs.continue_run_as(None, args if target is ... else (target, *args), kwargs)

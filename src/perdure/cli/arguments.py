@@ -77,7 +77,7 @@ def _value(spec: WorkflowSpec, name: str, text: str) -> Raw:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return as_text
     as_json = Raw(text.encode())  # as it was written: 1.50 is not 1.5 to a Decimal
-    codec = spec.arguments._codecs.get(name)
+    codec = spec.arguments.codec_of(name)
     if codec is None:
         return as_json
     try:

@@ -16,8 +16,9 @@ from perdure.cli import output
 from perdure.cli.apps import import_apps
 from perdure.cli.command import app_option, durable, json_option, store_option
 from perdure.cli.exits import ExitCode, ended
-from perdure.cli.session import Session, look
+from perdure.cli.session import look
 from perdure.cli.text import identity, lines
+from perdure.engine.engine import Engine
 from perdure.errors import BadArgument
 
 #: How each verdict counts, in the words of the summary.
@@ -40,7 +41,7 @@ async def check(store: str, apps: tuple[str, ...], workflow: str | None, static:
     """Replay every open run against the code given with --app, without writing anything.
 
     Ends with exit code 6 if one would be parked, and names it with both source lines. With --static, looks in the
-    source of the workflows and their helpers for what a replay would not repeat (clocks, chance, I/O, the order of
+    source of the workflows and their helpers for what a replay would not repeat (clocks, randomness, I/O, the order of
     sets, globals that change), and ends with exit code 6 if there is any.
     """
     if not apps:
@@ -79,15 +80,15 @@ def _read_source(workflow: str | None, *, as_json: bool) -> bool:
 
 
 async def _look(
-    opened: Session, workflow: str | None, *, quiet: bool
+    opened: Engine, workflow: str | None, *, quiet: bool
 ) -> tuple[list[Checked], Counter[str], dict[str, list[str]]]:
     counts: Counter[str] = Counter()
     bad: list[Checked] = []
     warnings: dict[str, list[str]] = {}
-    total = sum(count for status, count in (await opened.counts()).items() if not status.terminal)
+    total = sum(count for status, count in (await opened.admin.counts()).items() if not status.terminal)
     with _progress(quiet) as progress:
         task = progress.add_task("replaying", total=total if workflow is None else None)
-        async for run in opened.engine.check(workflow):
+        async for run in opened.admin.check(workflow):
             progress.advance(task)
             counts[run.verdict] += 1
             if not run.is_fine:

@@ -7,8 +7,9 @@ import click
 from perdure.cli import output
 from perdure.cli.apps import import_apps
 from perdure.cli.command import app_option, changed_store_option, durable, json_option, run_id_argument
-from perdure.cli.session import Session, session
+from perdure.cli.session import session
 from perdure.cli.text import identity
+from perdure.engine.engine import Engine
 
 
 @click.command()
@@ -20,7 +21,7 @@ from perdure.cli.text import identity
 async def cancel(run_id: str, store: str, reason: str, as_json: bool) -> None:
     """Ask a run to cancel; its code may clean up. Nothing changes if it has ended or was asked before."""
     async with session(store) as opened:
-        changed = await opened.engine.cancel(run_id, reason)
+        changed = await opened.cancel(run_id, reason)
         await _say(opened, run_id, "asked to cancel", "nothing to cancel", changed, as_json)
 
 
@@ -33,7 +34,7 @@ async def cancel(run_id: str, store: str, reason: str, as_json: bool) -> None:
 async def terminate(run_id: str, store: str, reason: str, as_json: bool) -> None:
     """End a run now, without its cleanup; its children are asked to cancel."""
     async with session(store) as opened:
-        changed = await opened.engine.terminate(run_id, reason)
+        changed = await opened.admin.terminate(run_id, reason)
         await _say(opened, run_id, "terminated", "it had already ended", changed, as_json)
 
 
@@ -50,7 +51,7 @@ async def resume(run_id: str, store: str, apps: tuple[str, ...], as_json: bool) 
     """
     import_apps(apps)
     async with session(store) as opened:
-        changed = await opened.engine.resume(run_id)
+        changed = await opened.admin.resume(run_id)
         await _say(opened, run_id, "goes on", "it is not parked and has not failed", changed, as_json)
 
 
@@ -63,7 +64,7 @@ async def resume(run_id: str, store: str, apps: tuple[str, ...], as_json: bool) 
 async def pause(run_id: str, store: str, by: str, as_json: bool) -> None:
     """Stop a run until it is unpaused. Steps that are running are cancelled; events go on arriving."""
     async with session(store) as opened:
-        changed = await opened.engine.pause(run_id, by)
+        changed = await opened.admin.pause(run_id, by)
         await _say(opened, run_id, "stopped", "it is paused already", changed, as_json)
 
 
@@ -75,7 +76,7 @@ async def pause(run_id: str, store: str, by: str, as_json: bool) -> None:
 async def unpause(run_id: str, store: str, as_json: bool) -> None:
     """Let a paused run go on. Needs a worker to run it."""
     async with session(store) as opened:
-        changed = await opened.engine.unpause(run_id)
+        changed = await opened.admin.unpause(run_id)
         await _say(opened, run_id, "goes on", "it is not paused", changed, as_json)
 
 
@@ -88,12 +89,12 @@ async def unpause(run_id: str, store: str, as_json: bool) -> None:
 async def retry(run_id: str, location: str, store: str, as_json: bool) -> None:
     """Begin the next attempt of a step that is in a backoff now; of all such steps, without LOCATION."""
     async with session(store) as opened:
-        await opened.engine.retry(run_id, location)
+        await opened.admin.retry(run_id, location)
         await _say(opened, run_id, "the next attempt begins now", "", True, as_json)
 
 
-async def _say(opened: Session, run_id: str, done: str, nothing: str, changed: bool, as_json: bool) -> None:
-    view = await opened.engine.status(run_id)
+async def _say(opened: Engine, run_id: str, done: str, nothing: str, changed: bool, as_json: bool) -> None:
+    view = await opened.status(run_id)
     if as_json:
         output.print_json({"id": run_id, "changed": changed, "status": view.status})
     else:

@@ -18,9 +18,8 @@ import msgspec
 from perdure.admin.views import HistoryEntry, RunView
 from perdure.cli.demo_evidence import Evidence, Snapshot, count_states, executions_of, read_traces, snapshot, state_of
 from perdure.cli.demo_orders import LOG_VARIABLE, Approved, expected_result, fulfil
-from perdure.cli.session import Session
 from perdure.engine.engine import Engine
-from perdure.store.base import TERMINAL, Status
+from perdure.store.model import TERMINAL, Status
 
 #: How long anything may take before the demo gives up and says so.
 PATIENCE_SECONDS = 20.0
@@ -97,8 +96,8 @@ class WorkerProcess:
 class Shop:
     """The client: starts orders and approves them. Has no worker, and does not notice when one dies."""
 
-    def __init__(self, session: Session, orders: int) -> None:
-        self._session = session
+    def __init__(self, engine: Engine, orders: int) -> None:
+        self.engine = engine
         self.orders = [f"order-{number:02}" for number in range(1, orders + 1)]
         self.expected = {run: expected_result(run, self._cents(run), "ann") for run in self.orders}
         #: When each approval was durable.
@@ -112,7 +111,7 @@ class Shop:
         """Take an order every now and then; approve most of them a moment later."""
         async with asyncio.TaskGroup() as group:
             for run in self.orders:
-                await self._session.engine.start(fulfil(run, self._cents(run)), id=run)
+                await self.engine.start(fulfil(run, self._cents(run)), id=run)
                 if run not in self.late:
                     group.create_task(self._approve_soon(run))
                 await asyncio.sleep(min(ORDER_SECONDS_MAX, ORDERS_SECONDS_MAX / len(self.orders)))
@@ -122,16 +121,16 @@ class Shop:
         await self.approve(run)
 
     async def approve(self, run: str) -> None:
-        await self._session.engine.send(run, Approved(by="ann"))
+        await self.engine.send(run, Approved(by="ann"))
         self.sent[run] = time.time()
 
     # -- looking -----------------------------------------------------------------------------------------------
 
     async def views(self) -> list[RunView]:
-        return await self._session.engine.list(limit=1_000)
+        return await self.engine.list(limit=1_000)
 
     async def histories(self) -> dict[str, Sequence[HistoryEntry]]:
-        return {view.id: await self._session.history(view.id, None) for view in await self.views()}
+        return {view.id: await self.engine.admin.history(view.id) for view in await self.views()}
 
     async def mix(self, log: str) -> Counter[str]:
         """How many orders are in which state. A step counts only while its body is really running."""
@@ -146,10 +145,10 @@ class Shop:
 
         Those that only wait (for time, for an event) belong to nobody until there is something to do for them.
         """
-        store = self._session.engine._store
+        store = self.engine.store
         while True:
             owners = {one.id for one in await store.workers() if one.pid == pid}
-            rows = [await self._session.row(view.id) for view in await self.views() if not view.status.terminal]
+            rows = [await self.engine.admin.row(view.id) for view in await self.views() if not view.status.terminal]
             idle = (Status.WAITING, *TERMINAL)
             if owners and all(row.owner in owners or (row.owner is None and row.status in idle) for row in rows):
                 return time.time()
@@ -161,7 +160,7 @@ async def perform(directory: Path, orders: int, tell: Tell) -> Evidence:
     workers: list[WorkerProcess] = []
     try:
         async with Engine(directory / "orders.db", worker=False) as engine:
-            shop = Shop(Session(engine), orders)
+            shop = Shop(engine, orders)
             facts = await _story(directory, shop, workers, tell)
             facts["histories"] = await shop.histories()
     finally:
@@ -203,7 +202,7 @@ async def _story(directory: Path, shop: Shop, workers: list[WorkerProcess], tell
         for run in sorted(shop.late - {early}):
             await shop.approve(run)
         tell("the late approvals are sent", orders=len(shop.late) - 1)
-        results = {run: await shop._session.engine.result(run) for run in shop.orders}
+        results = {run: await shop.engine.result(run) for run in shop.orders}
     finished = time.time()
     tell("every order has ended", orders=len(results))
     return {

@@ -1,4 +1,4 @@
-"""`perdure publish` and `perdure events`: events for whoever is to have them."""
+"""`perdure publish` and `perdure events`: events for every run that may have them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def publish(
     if spec is None:
         raise AssertionError("checked_event knows every event that it lets through")
     async with session(store) as opened:
-        await opened.publish_raw(event_name, raw, key, spec.policy)
+        await opened.admin.publish_json(event_name, raw, key=key, policy=spec.policy)
     if as_json:
         output.print_json({"event": event_name, "published": True})
     else:
@@ -49,8 +49,8 @@ async def publish(
 async def events(store: str, event_type: str | None, limit: int, after: int, as_json: bool) -> None:
     """List published events that somebody may still get, oldest first, and how many went away unread."""
     async with look(store) as opened:
-        published = await opened.engine.published(type=event_type, limit=limit, after=after)
-        expired = await opened.expired_events()
+        published = await opened.admin.published(type=event_type, limit=limit, after=after)
+        expired = await opened.admin.expired_events()
     if as_json:
         following = published[-1].id if len(published) == limit else None
         output.print_json({"events": published, "expired": expired, "next": following})

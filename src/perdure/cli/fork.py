@@ -37,13 +37,13 @@ async def fork(
     edited: Any = ... if result is None else _json(result, "--result", Raw)
     replaced = None if arguments is None else _json(arguments, "--input", dict[str, Raw])
     async with session(store) as opened:
-        made = await opened.engine.fork(
+        made = await opened.admin.fork(
             run_id, id=new_id, at=location, result=edited, arguments=replaced, generation=generation, paused=paused
         )
     if as_json:
-        output.print_json({"id": made.id, "from": run_id})
+        output.print_json({"id": made, "from": run_id})
     else:
-        output.print_line(identity(made.id))
+        output.print_line(identity(made))
 
 
 def _json(text: str, option: str, kind: Any) -> Any:

@@ -43,10 +43,10 @@ _STYLES = {
 async def history(run_id: str, store: str, generation: int | None, full: bool, as_json: bool) -> None:
     """The journal of a run, record by record."""
     async with look(store) as opened:
-        view = await opened.engine.status(run_id)
+        view = await opened.status(run_id)
         if generation is not None and generation > view.generation:
             raise BadArgument(f"run {run_id!r} is in generation {view.generation}; there is no {generation} yet.")
-        entries = await opened.history(run_id, generation)
+        entries = await opened.admin.history(run_id, generation=generation)
     number = generation or view.generation
     if as_json:
         records = [{k: v for k, v in msgspec.structs.asdict(entry).items() if k != "record"} for entry in entries]

@@ -12,7 +12,7 @@ from perdure.cli import output
 from perdure.cli.command import durable, json_option, limit_option, store_option
 from perdure.cli.session import look
 from perdure.cli.text import age, duration, identity, now, plain, shortened
-from perdure.store.base import Status
+from perdure.store.model import Status
 
 
 @click.command()
@@ -36,10 +36,8 @@ async def ls(
 ) -> None:  # fmt: skip
     """List runs, newest first."""
     async with look(store) as opened:
-        runs = await opened.engine.list(
-            status=statuses or None, workflow=workflow, id_prefix=prefix, limit=limit, after=after
-        )
-        counts = await opened.counts()
+        runs = await opened.list(status=statuses or None, workflow=workflow, id_prefix=prefix, limit=limit, after=after)
+        counts = await opened.admin.counts()
     if as_json:
         following = runs[-1].id if len(runs) == limit else None
         output.print_json({"runs": runs, "counts": counts, "next": following})

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure.cli.text import json_text
-from perdure.store.base import Status
+from perdure.store.model import Status
 
 #: When nobody says how wide it is: a pipe has no width, and cut ids are of no use to `grep`.
 PIPE_COLUMNS = 160

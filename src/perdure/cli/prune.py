@@ -8,8 +8,8 @@ from perdure.cli import output
 from perdure.cli.command import changed_store_option, durable, json_option, run_id_argument
 from perdure.cli.session import look, session
 from perdure.cli.text import identity
-from perdure.kernel.verbs import positive_seconds_of
-from perdure.store.base import TERMINAL, Status
+from perdure.kernel.verbs.durations import positive_seconds_of
+from perdure.store.model import TERMINAL
 
 
 @click.command()
@@ -20,7 +20,7 @@ from perdure.store.base import TERMINAL, Status
 async def delete(run_id: str, store: str, as_json: bool) -> None:
     """Remove a run that has ended, with its journal. There is no way back: `perdure export` it first."""
     async with session(store) as opened:
-        await opened.engine.delete(run_id)
+        await opened.admin.delete(run_id)
     if as_json:
         output.print_json({"id": run_id, "deleted": True})
     else:
@@ -46,11 +46,8 @@ async def prune(
 ) -> None:
     """Remove runs that ended long ago, in small transactions, while workers go on. There is no way back."""
     seconds = positive_seconds_of(older_than, "--older-than")
-    wanted = frozenset(Status(one) for one in statuses) or TERMINAL
-    count = 0
     async with look(store) if dry_run else session(store) as opened:
-        async for some in opened.prune(seconds, wanted, workflow, dry_run=dry_run):
-            count += some
+        count = await opened.admin.prune(seconds, status=statuses or None, workflow=workflow, dry_run=dry_run)
     if as_json:
         output.print_json({"pruned": 0 if dry_run else count, "matching": count})
     else:

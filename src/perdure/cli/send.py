@@ -35,7 +35,8 @@ async def send(
     raw = checked_event(event_name, read_argument(data), known=bool(apps))
     async with session(store) as opened:
         spec = registry.event(event_name)
-        await opened.send_raw(run_id, event_name, raw, key, spec.policy if spec is not None else DEFAULT_POLICY)
+        policy = spec.policy if spec is not None else DEFAULT_POLICY
+        await opened.admin.send_json(run_id, event_name, raw, key=key, policy=policy)
     if as_json:
         output.print_json({"id": run_id, "event": event_name, "sent": True})
     else:

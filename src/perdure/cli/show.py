@@ -13,10 +13,11 @@ from perdure.cli import output
 from perdure.cli.command import durable, json_option, run_id_argument, store_option
 from perdure.cli.errors import error_text
 from perdure.cli.ls import what
-from perdure.cli.session import Session, look
+from perdure.cli.session import look
 from perdure.cli.text import age, clock, duration, identity, json_text, lines, plain, value_text
+from perdure.engine.engine import Engine
 from perdure.errors import CorruptRecord
-from perdure.store.base import RunRow
+from perdure.store.model import RunRow
 
 
 class Facts(msgspec.Struct):
@@ -47,15 +48,15 @@ async def show(run_id: str, store: str, as_json: bool) -> None:
         _print(facts)
 
 
-async def _facts(opened: Session, run_id: str) -> Facts:
-    row = await opened.row(run_id)
-    view = await opened.engine.status(run_id)
+async def _facts(opened: Engine, run_id: str) -> Facts:
+    row = await opened.admin.row(run_id)
+    view = await opened.status(run_id)
     started = await _entry(opened, row, 1)
     last = await _entry(opened, row, row.next_seq - 1) if row.status.terminal else None
     inbox: dict[str, int] = {}
-    for item in await opened.inbox(row):
+    for item in await opened.admin.inbox(row):
         inbox[item.type] = inbox.get(item.type, 0) + 1
-    owner = (await opened.workers()).get(row.owner) if row.owner else None
+    owner = (await opened.admin.workers()).get(row.owner) if row.owner else None
     return Facts(
         view=view,
         worker=f"{owner.name} (pid {owner.pid} on {owner.host})" if owner else None,
@@ -66,10 +67,10 @@ async def _facts(opened: Session, run_id: str) -> Facts:
     )
 
 
-async def _entry(opened: Session, row: RunRow, seq: int) -> dict[str, Any]:
+async def _entry(opened: Engine, row: RunRow, seq: int) -> dict[str, Any]:
     """The body of a record; a damaged one is shown as such, since that may be why somebody looks."""
     try:
-        entry: HistoryEntry | None = await opened.entry(row, seq)
+        entry: HistoryEntry | None = await opened.admin.record(row, seq)
     except CorruptRecord as error:
         return {"damaged": str(error)}
     return {"kind": entry.kind, **entry.data} if entry is not None else {}

@@ -20,8 +20,9 @@ from perdure.cli.command import (
     report,
 )
 from perdure.cli.exits import ExitCode, ended
-from perdure.cli.session import Session, session
+from perdure.cli.session import session
 from perdure.cli.text import identity, value_text
+from perdure.engine.engine import Engine
 from perdure.errors import RunCancelled, RunFailed, RunParked
 
 
@@ -58,7 +59,7 @@ async def start(
     spec = find_workflow(workflow, version)
     data = arguments_of(spec, pairs, read_argument(document) if document is not None else None)
     async with session(store, create=True, memory=work, worker=work) as opened:
-        handle = await opened.engine.start(Invocation[Any](spec, data, "cli"), id=run_id)
+        handle = await opened.start(Invocation[Any](spec, data, "cli"), id=run_id)
         told = {"id": handle.id, "workflow": spec.name, "version": spec.version}
         if not as_json:
             output.print_line(identity(handle.id))
@@ -68,17 +69,17 @@ async def start(
             output.print_json(told)
 
 
-async def _await_end(opened: Session, told: dict[str, Any], timeout: float | None, as_json: bool) -> None:
+async def _await_end(opened: Engine, told: dict[str, Any], timeout: float | None, as_json: bool) -> None:
     run_id = told["id"]
     try:
-        result = await opened.raw_result(run_id, timeout)
+        result = await opened.result_json(run_id, timeout)
     except TimeoutError:
-        _tell(told, {"status": (await opened.engine.status(run_id)).status, "timeout": timeout}, as_json)
+        _tell(told, {"status": (await opened.status(run_id)).status, "timeout": timeout}, as_json)
         if not as_json:
             output.complain(f"{identity(run_id)} had not ended after {timeout:g} s; it goes on.")
         raise ended(ExitCode.STILL_RUNNING) from None
     except (RunFailed, RunCancelled, RunParked) as error:
-        status = (await opened.engine.status(run_id)).status
+        status = (await opened.status(run_id)).status
         _tell(
             told,
             {"status": status, "error": type(error).__name__, "message": error.message, "code": error.code},

@@ -1,6 +1,6 @@
 """Anything from a store, made safe for a terminal and for a log (FAULTS S3, S13, E19).
 
-Whoever may start a run may choose its id and its payloads, and must not thereby move the cursor, recolour the
+A person who may start a run may choose its id and its payloads, and must not thereby move the cursor, recolour the
 screen or fake a line of somebody who looks at it. So nothing that a terminal obeys leaves here: control and
 format characters (escapes, newlines, bidi overrides, zero-width) are written out. Everything is printed as rich
 `Text`, which knows no markup; `[red]` stays `[red]`.

@@ -29,7 +29,7 @@ async def export(run_id: str, store: str, target: str | None, force: bool, as_js
     """
     path = target or f"{run_id.replace('/', '_')}.json"
     async with look(store) as opened:
-        data = await opened.engine.export_run(run_id)
+        data = await opened.admin.export_run(run_id)
     if path == "-":
         sys.stdout.write(data.decode())
         return
@@ -65,12 +65,12 @@ async def import_(file: str, store: str, run_id: str | None, run: bool, as_json:
     data = _read(file)
     source = "standard input" if file == "-" else os.path.basename(file)
     async with session(store, create=True) as opened:
-        made = await opened.engine.import_run(data, id=run_id, source=source, paused=not run)
-        view = await opened.engine.status(made.id)
+        made = await opened.admin.import_run(data, id=run_id, source=source, paused=not run)
+        view = await opened.status(made)
     if as_json:
-        output.print_json({"id": made.id, "status": view.status})
+        output.print_json({"id": made, "status": view.status})
     else:
-        output.print_line(f"{identity(made.id)}: imported (status {view.status})")
+        output.print_line(f"{identity(made)}: imported (status {view.status})")
 
 
 def _read(file: str) -> bytes:

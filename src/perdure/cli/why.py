@@ -18,7 +18,7 @@ from perdure.cli.text import identity, lines
 async def why(run_id: str, store: str, as_json: bool) -> None:
     """Why a run is not moving: what it waits for, since when, until when, and who would have to do something."""
     async with look(store) as opened:
-        reason = await opened.engine.why(run_id)
+        reason = await opened.admin.why(run_id)
     if as_json:
         output.print_json(reason)
         return

@@ -83,7 +83,7 @@ async def worker(
     signals = StopSignals()
     engine = Engine(find_store(store, create=True), name=name)
     await engine.open()
-    log("ready", pid=os.getpid(), store=store_name(engine._store), workflows=workflows)
+    log("ready", pid=os.getpid(), store=store_name(engine.store), workflows=workflows)
     number = await _asked_to_stop(signals, engine)
     if number is None:
         await _close(engine, 0)

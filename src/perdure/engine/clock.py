@@ -18,8 +18,10 @@ _WAIT_SECONDS_MAX = 30.0
 
 
 class Clock(Protocol):
+    """What time it is, as far as an engine is concerned."""
+
     def now(self) -> int:
-        """Wall time in microseconds since 1970. May jump; whoever uses it must stay right when it does."""
+        """Wall time in microseconds since 1970. May jump; its users must stay right when it does."""
         ...
 
 
@@ -28,7 +30,7 @@ class Timekeeper(Clock, Protocol):
     """A clock that also decides how its time is waited for."""
 
     def call_at(self, at: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call when `at` has come, or earlier: whoever is called looks at `now()` and asks again if it must."""
+        """Call when `at` has come, or earlier: the callback looks at `now()` and asks again if it must."""
         ...
 
     def poll(self, seconds: float) -> float | None:

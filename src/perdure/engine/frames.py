@@ -1,9 +1,9 @@
 """The frames of recorded exceptions: what Python, pytest and editors need in order to show the lines that raised.
 
-A journal keeps tracebacks as text (`kernel.faults`). A caller that waits for a run gets the exception with frames made
-from that text: they have the recorded file, line and function, and nothing else. Python shows the source line that is
-in the file now, as it does for any traceback, or none if the file is not there; `RunFailed` has a note that names the
-files which changed since.
+A journal keeps tracebacks as text (`kernel.values.faults`). A caller that waits for a run gets the exception with
+frames made from that text: they have the recorded file, line and function, and nothing else. Python shows the source
+line that is in the file now, as it does for any traceback, or none if the file is not there; `RunFailed` has a note
+that names the files which changed since.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final
 
 from perdure.errors import RunFailed
-from perdure.kernel.faults import FAULTS_MAX, RECORDED_FRAME, TRACEBACK_ATTRIBUTE, decode_error
 from perdure.kernel.journal import Fault
+from perdure.kernel.values.faults import FAULTS_MAX, RECORDED_FRAME, TRACEBACK_ATTRIBUTE, decode_error
 
 _LINE: Final = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+)')
 #: Raises, which is the only way to a frame object that is not running.

@@ -17,14 +17,14 @@ def has_other_work(loop: asyncio.AbstractEventLoop) -> bool:
     return bool(getattr(loop, "_ready", True))
 
 
-class outside:  # reads as what it does: `with outside(task): ...`
+class detached:  # reads as what it does: `with detached(task): ...`
     """Leaves a task that is running, for what must not happen inside of one: newer Pythons allow a single current task
     in a thread, and turns have tasks of their own."""
 
     __slots__ = ("_loop", "_task")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        self._loop = loop
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._loop = task.get_loop()
         self._task = task
 
     def __enter__(self) -> None:

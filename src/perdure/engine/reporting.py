@@ -13,40 +13,54 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from perdure.engine.resident import Outcome, Resident
-from perdure.errors import one_line
-from perdure.kernel import journal
-from perdure.kernel.faults import PLACE
-from perdure.kernel.journal import Fault, Record
+from perdure.admin.views import error_line
+from perdure.engine.resident import Resident
+from perdure.errors import describe_line, one_line
+from perdure.kernel.arrivals import StepOutcome
+from perdure.kernel.commands import Command, Log, Warn
+from perdure.kernel.journal import Record
+from perdure.kernel.operations.step import failure_of
+from perdure.kernel.outcomes import EndCancelled, Fail
 
 logger = logging.getLogger("perdure.worker")
+run_logger = logging.getLogger("perdure.run")
 
 
-def log_failed_attempts(resident: Resident, outcomes: Sequence[Outcome]) -> None:
+def log_failed_attempts(resident: Resident, outcomes: Sequence[StepOutcome]) -> None:
     """Attempts whose failure has just been recorded."""
     if not logger.isEnabledFor(logging.INFO):
         return
     for outcome in outcomes:
-        body = outcome.body
-        if isinstance(body, (journal.StepRetry, journal.StepFailed)):
+        failure = failure_of(outcome.body)
+        if failure is not None:
             spec = outcome.operation.spec
             of = "" if spec.policy.max_attempts is None else f" of {spec.policy.max_attempts}"
-            following = (
-                f"next at {_moment(body.next_at)}" if isinstance(body, journal.StepRetry) else "no more attempts"
-            )
+            following = "no more attempts" if failure.next_at is None else f"next at {_moment(failure.next_at)}"
             logger.info(
                 "run %r: attempt %d%s of step %r failed: %s; %s",
-                resident.id, body.attempt, of, outcome.operation.location, error_line(body.error), following,
+                resident.id, failure.attempt, of, outcome.operation.location, error_line(failure.error), following,
                 extra={"run_id": resident.id},
             )  # fmt: skip
 
 
+def log_commands(run_id: str, commands: Sequence[Command]) -> None:
+    """Lines that workflow code asked for, and warnings to its author; other commands are passed over."""
+    for command in commands:
+        if isinstance(command, Log):
+            try:
+                run_logger.log(command.level, command.message, *command.args, extra={"run_id": run_id})
+            except Exception as error:  # of an argument's class or a filter; the run must not wait for it for ever
+                run_logger.warning("a line of run %s could not be logged: %s", run_id, describe_line(error))
+        elif isinstance(command, Warn):
+            run_logger.warning("%s", command.message, extra={"run_id": run_id})
+
+
 def log_end(run_id: str, last: Record) -> None:
     """A run whose end has just been recorded."""
-    match last.body:
-        case journal.Failed(error):
+    match last.body.outcome():
+        case Fail(error):
             logger.info("run %r failed: %s", run_id, error_line(error), extra={"run_id": run_id})
-        case journal.Cancelled(reason):
+        case EndCancelled(reason):
             logger.debug("run %r was cancelled: %s", run_id, one_line(reason), extra={"run_id": run_id})
         case _:
             pass
@@ -57,14 +71,6 @@ def log_parked(run_id: str, reason: str) -> None:
     logger.warning(
         "run %r is parked: %s (`perdure why %s` says more)", run_id, one_line(reason), run_id, extra={"run_id": run_id}
     )
-
-
-def error_line(fault: Fault) -> str:
-    """A recorded error in one line, with the place that raised it: `ValueError: no such card (orders.py:41)`."""
-    name = fault.type.partition(":")[2]
-    text = one_line(f"{name}: {fault.message}" if fault.message else name)
-    places = PLACE.findall(fault.traceback)
-    return f"{text} ({places[-1][0]}:{places[-1][1]})" if places else text
 
 
 def _moment(at: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from perdure.kernel.journal import Record
 
 
 class Signals:
-    """Futures of callers that wait for a run to end, park, or leave this process. Whoever is woken with None looks
-    at the store again."""
+    """Futures of callers that wait for a run to end, park, or leave this process. One that is woken with None looks at
+    the store again."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[asyncio.Future[Record | None]]] = {}
@@ -19,6 +20,10 @@ class Signals:
         future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(run_id, set()).add(future)
         return future
+
+    def count(self, run_id: str | None = None) -> int:
+        """How many callers wait: for a run, or for any."""
+        return sum(len(futures) for waited_for, futures in self._waiters.items() if run_id in (None, waited_for))
 
     def forget(self, run_id: str, future: asyncio.Future[Record | None]) -> None:
         """The caller no longer waits."""
@@ -32,6 +37,13 @@ class Signals:
         for future in list(self._waiters.get(run_id, ())):
             if not future.done():
                 future.set_result(record)
+
+    def refuse_all(self, error_of: Callable[[str], Exception]) -> bool:
+        """Tell every caller that what it waits for will never come. False if nobody waits."""
+        waiting = [(run_id, one) for run_id, futures in self._waiters.items() for one in futures if not one.done()]
+        for run_id, future in waiting:
+            future.set_exception(error_of(run_id))
+        return bool(waiting)
 
     def look_again(self) -> None:
         for run_id in list(self._waiters):

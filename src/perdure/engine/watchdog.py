@@ -20,8 +20,9 @@ from types import FrameType
 from typing import NoReturn
 
 from perdure.errors import Spinning
+from perdure.kernel.eventloop.hosting import TurnMonitor
+from perdure.kernel.eventloop.loop import RunLoop
 from perdure.kernel.guard import module_of, workflow_frames
-from perdure.kernel.loop import Post, RunLoop
 
 logger = logging.getLogger("perdure.watchdog")
 
@@ -42,10 +43,10 @@ class TurnAbandoned(BaseException):
 
 
 class Watchdog:
-    """Watches the thread it is made on, whose turns are seen at `post`. `warn` and `limit` are seconds; 0: never."""
+    """Watches the thread it is made on, whose turns are seen at `monitor`. `warn` and `limit` are seconds; 0: never."""
 
-    def __init__(self, post: Post, warn: float, limit: float) -> None:
-        self._post = post
+    def __init__(self, monitor: TurnMonitor, warn: float, limit: float) -> None:
+        self._monitor = monitor
         self._warn = warn
         self._limit = limit
         self._interval = min(seconds for seconds in (warn, limit, _AGAIN_SECONDS * _LOOKS) if seconds) / _LOOKS
@@ -108,12 +109,12 @@ class Watchdog:
                 if beats == self._beats and not self._closed:
                     self._wake.wait()
                 self.idle = False
-            # At the very end, so that whoever woke it is not looked at before an interval has passed.
+            # At the very end, so that the turn that woke it is not looked at before an interval has passed.
             self._wake.clear()
 
     def _look(self) -> bool:
         """Whether a turn is under way."""
-        loop = self._post.loop
+        loop = self._monitor.loop
         if loop is None or loop.owner is None:
             self._turn = None
             return False
@@ -155,7 +156,7 @@ class Watchdog:
         try:
             loop.overdue = lambda: self._absorb(reason)
             # Looked at again, now that leaving the turn waits for us: what was seen before may have ended meanwhile.
-            if self._post.loop is loop and loop.running and getattr(loop.owner, "last_seq", 0) == seq:
+            if self._monitor.loop is loop and loop.running and getattr(loop.owner, "last_seq", 0) == seq:
                 loop.stopped = True  # nothing more of this run after the callback that is running
                 _throw(self._watched)
                 if not self._abandoned:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from perdure.errors import Diverged
-from perdure.kernel import journal
-from perdure.kernel.divergence import KINDS
+from perdure.kernel.frontier import Frontier, Waiting
 from perdure.kernel.journal import Record
-from perdure.kernel.operation import Frontier, Operation, Waiting
-
-_NOTHING: frozenset[int] = frozenset()
-
-
-def taken_back(records: Sequence[Record]) -> frozenset[int]:
-    """The records of a journal that count no longer."""
-    found = [record.body for record in records if isinstance(record.body, journal.Resumed)]
-    return frozenset(seq for body in found for seq in body.taken_back) if found else _NOTHING
+from perdure.kernel.operations.base import Operation
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -44,7 +35,7 @@ class Changes:
 
     def passes_over(self, record: Record) -> bool:
         removal = self._removed.get(record.location) if self._removed else None
-        return removal is not None and KINDS.get(type(record.body)) == removal.kind
+        return removal is not None and record.body.about == removal.kind
 
     def withdrawn(self, frontier: Frontier) -> bool:
         """Whether the run waited for something that is gone."""

@@ -7,18 +7,22 @@ written there. `Log` and `Warn` are for people and carry no promise beyond "not 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-from msgspec import Raw
 
-from perdure.kernel.definitions import WorkflowSpec
-from perdure.kernel.journal import Fault
-from perdure.kernel.operation import ChildOperation, EffectOperation, SendOperation, StepOperation
+if TYPE_CHECKING:
+    from perdure.kernel.journal import Body
+    from perdure.kernel.operations.base import EffectOperation
+    from perdure.kernel.operations.step import StepOperation
 
 
 class _Command(msgspec.Struct, frozen=True, gc=False):
     """Short-lived and never part of a cycle: not worth the garbage collector's time."""
+
+    def is_wanted(self) -> bool:
+        """Whether it is still to be carried out for a run that was just loaded."""
+        return True
 
 
 class RunStep(_Command, frozen=True, gc=False):
@@ -26,42 +30,33 @@ class RunStep(_Command, frozen=True, gc=False):
 
     operation: StepOperation
 
+    def is_wanted(self) -> bool:
+        return self.operation.request() is not None
+
 
 class CancelStep(_Command, frozen=True, gc=False):
     """The step's result is no longer wanted: cancel its code, refuse its outcome."""
 
     location: str
 
-
-class StartChild(_Command, frozen=True, gc=False):
-    operation: ChildOperation
-
-
-class SendItem(_Command, frozen=True, gc=False):
-    """Put an event, or a cancel request, into another run's inbox."""
-
-    operation: SendOperation
+    def is_wanted(self) -> bool:
+        return False  # nothing of a run that was just loaded is under way
 
 
 class Effect(_Command, frozen=True, gc=False):
-    """Publish an event, answer a request, watch a run."""
+    """Start a child, send or publish an event, answer a request, watch a run: see `EffectOperation.entry`."""
 
     operation: EffectOperation
 
-
-class Mark(_Command, frozen=True, gc=False):
-    """Write down that a patch was chosen."""
-
-    location: str
-    site: str
+    def is_wanted(self) -> bool:
+        return self.operation.request() is not None
 
 
-class Note(_Command, frozen=True, gc=False):
-    """Write down a value that was read without any effect."""
+class Write(_Command, frozen=True, gc=False):
+    """Write down something that has no effect: a patch that was chosen, a value that was read."""
 
     location: str
-    data: bytes
-    site: str
+    body: Body
 
 
 class Log(_Command, frozen=True, gc=False):
@@ -78,33 +73,4 @@ class Warn(_Command, frozen=True, gc=False):
     message: str
 
 
-Command: TypeAlias = RunStep | CancelStep | StartChild | SendItem | Effect | Mark | Note | Log | Warn
-
-
-# -- how a generation ends -------------------------------------------------------------------------------
-
-
-class Complete(_Command, frozen=True, gc=False):
-    value: Raw
-    abandoned: tuple[str, ...] = ()
-
-
-class Fail(_Command, frozen=True, gc=False):
-    error: Fault
-    abandoned: tuple[str, ...] = ()
-
-
-class EndCancelled(_Command, frozen=True, gc=False):
-    reason: str
-    terminated: bool = False
-    abandoned: tuple[str, ...] = ()
-
-
-class Continue(_Command, frozen=True, gc=False):
-    """Go on under the same id with a fresh journal."""
-
-    workflow: WorkflowSpec
-    input: bytes
-
-
-Outcome: TypeAlias = Complete | Fail | EndCancelled | Continue
+Command: TypeAlias = RunStep | CancelStep | Effect | Write | Log | Warn

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.codec import ArgumentsCodec, ValueCodec
 from perdure.kernel.retry import RetryPolicy
+from perdure.kernel.values import ArgumentsCodec, ValueCodec
 
 
 class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventPolicy(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What `@event(...)` says about how its events travel. Goes with every one of them: whoever has to decide later, a
+    """What `@event(...)` says about how its events travel. Goes with every one of them: what has to decide later, a
     store that ends a run or a process without this code, then needs nothing else."""
 
     #: Which runs may see a published one: "after_create", "after_wait", "all", "first".

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from perdure.errors import Diverged, describe_line
-from perdure.kernel import journal
-from perdure.kernel.faults import raised_at
 from perdure.kernel.journal import Record
-from perdure.kernel.operation import Frontier, Operation, detail_of
 
-KINDS: dict[type[journal.Body], str] = {
-    journal.StepDone: "step",
-    journal.StepRetry: "step",
-    journal.StepFailed: "step",
-    journal.TimerFired: "timer",
-    journal.EventReceived: "receive",
-    journal.EventsReceived: "receive",
-    journal.ChildStarted: "child",
-    journal.ChildDone: "child",
-    journal.ChildFailed: "child",
-    journal.ChildCancelled: "child",
-    journal.Sent: "send",
-    journal.Published: "publish",
-    journal.Replied: "reply",
-    journal.RunWatched: "wait_for_run",
-    journal.RunEnded: "wait_for_run",
-    journal.PatchChosen: "patch",
-    journal.Recorded: "value",
-    journal.LoopState: "loop",
-}
+if TYPE_CHECKING:
+    from perdure.kernel.frontier import Frontier
+    from perdure.kernel.operations.base import Operation
+from perdure.kernel.values.faults import raised_at
 
 
 def record_mismatch(
@@ -46,7 +27,7 @@ def record_mismatch(
     if record is None:
         return Diverged(f"{note}\n{_way_out(run_id)}")
     location = record.location
-    kind = KINDS.get(type(record.body), "the end")
+    kind = record.body.about or "the end"
     here = accepted or _nearest(kind, location, asked)
     return Diverged(
         _report(
@@ -62,7 +43,7 @@ def ended_early(run_id: str, left: Sequence[Record], raised: BaseException | Non
     """The code came to its end, perhaps by an exception, although records are left over."""
     record = left[0]
     more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    kind = KINDS.get(type(record.body), record.body.kind)
+    kind = record.body.about or record.body.kind
     error = Diverged(
         _report(
             run_id,
@@ -85,7 +66,7 @@ def frontier_mismatch(
 ) -> Diverged:
     """Every record was matched, but the code then waits for something else than it did when they were written."""
     waiting = {(w.kind, w.location, w.detail if w.kind == "receive" else ""): w for w in frontier.operations}
-    now = {(o.kind, o.location, detail_of(o) if o.kind == "receive" else ""): o for o in pending}
+    now = {(o.kind, o.location, o.detail() if o.kind == "receive" else ""): o for o in pending}
     lost = [w for key, w in waiting.items() if key not in now]
     asked = [o for key, o in now.items() if key not in waiting]
     if lost:
@@ -122,7 +103,7 @@ def _code_side(operation: Operation | None, otherwise: str) -> tuple[str, str, s
 
 def _end_side(raised: BaseException | None) -> tuple[str, str, str]:
     """The code has ended. If by an exception, that is what its author has to see: without it the report would send
-    them looking for a changed order of calls (tests/change/test_raises_before_its_record.py)."""
+    them looking for a changed order of calls (tests/change/table.py)."""
     if raised is None:
         return "the workflow function has ended", "", "..."
     place = raised_at(raised)

@@ -17,10 +17,10 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from perdure.errors import Forbidden
-from perdure.kernel.loop import RunLoop
+from perdure.kernel.eventloop.loop import RunLoop
+from perdure.kernel.eventloop.teardown import close_tasks
 from perdure.kernel.run import Run
 from perdure.kernel.sites import is_internal
-from perdure.kernel.teardown import close_tasks
 
 _FILES: Final = "touches files"
 _NETWORK: Final = "uses the network"
@@ -77,7 +77,7 @@ _A_STEP: Final = "Move it into a function decorated with @step and await that."
 #: Modules, by their first name, that may do as they like while workflow code runs: they load code, write logs and
 #: show tracebacks, read the tables of time zones, or belong to a debugger. Nothing they read comes back as a value
 #: that differs on a replay.
-INNOCENT: Final = frozenset({
+EXEMPT_MODULES: Final = frozenset({
     "_frozen_importlib", "_frozen_importlib_external", "_pydev_bundle", "_pydevd_bundle", "_pydevd_frame_eval", "bdb",
     "cmd", "coverage", "debugpy", "encodings", "faulthandler", "importlib", "inspect", "linecache", "logging", "loguru",
     "pdb", "pkgutil", "pydevd", "structlog", "tokenize", "traceback", "tzdata", "warnings", "weakref", "zipimport",
@@ -88,7 +88,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-class Deed(NamedTuple):
+class Violation(NamedTuple):
     """Something workflow code does: `call` as it is written there, and where."""
 
     call: str
@@ -125,10 +125,10 @@ def is_excused(frame: FrameType) -> bool:
     """Whether what happens is not the doing of workflow code, although that is further down the stack."""
     code = frame.f_code
     # An object that happens to be let go now may belong to anybody.
-    return code.co_name == "__del__" or module_of(frame).partition(".")[0] in INNOCENT
+    return code.co_name == "__del__" or module_of(frame).partition(".")[0] in EXEMPT_MODULES
 
 
-def deed_of(frame: FrameType | None, builtin: str) -> Deed | None:
+def violation_of(frame: FrameType | None, builtin: str) -> Violation | None:
     """What workflow code does that leads to `frame`, or None if it is not its doing. `builtin` names it if the call
     stands in the user's own code."""
     called: FrameType | None = None
@@ -143,7 +143,7 @@ def deed_of(frame: FrameType | None, builtin: str) -> Deed | None:
     if caller is None:
         return None
     call = builtin if called is None else call_name(called)
-    return Deed(f"{call}()", f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}")
+    return Violation(f"{call}()", f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}")
 
 
 def call_name(frame: FrameType) -> str:
@@ -161,10 +161,10 @@ def refuse(event: str, arguments: tuple[Any, ...], frame: FrameType | None) -> N
     if run is None or run.io_check == "off" or (event == "open" and _is_time_zone(arguments[0])):
         return
     builtin = event.removeprefix("builtins.").partition("/")[0].removesuffix(".__new__")
-    deed = deed_of(frame, builtin)
-    if deed is None:
+    violation = violation_of(frame, builtin)
+    if violation is None:
         return
-    message = f"workflow code called {deed.call} at {deed.place}, which {WATCHED[event]}"
+    message = f"workflow code called {violation.call} at {violation.place}, which {WATCHED[event]}"
     instead = _INSTEAD.get(event, _A_STEP)
     if run.io_check == "warn":
         run.complain(f"{message} and is done again by every replay. {instead}")

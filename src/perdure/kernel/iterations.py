@@ -1,8 +1,9 @@
 """Durable loops: what an iteration is, what is left when it is over, and where a replay picks the loop up.
 
-An iteration is a world of its own. Everything in it (tasks, operations, numbers, draws) is derived from its path, such
-as `poll~17`, and from nothing that other iterations did; and when it ends, nothing of it is left but the next state. So
-a replay need not repeat it: a `LoopState` record stands for it and all before it, and their records may be deleted.
+An iteration is a world of its own. Everything in it (tasks, operations, numbers, randomness) is derived from its path,
+such as `poll~17`, and from nothing that other iterations did; and when it ends, nothing of it is left but the next
+state. So a replay need not repeat it: a `LoopState` record stands for it and all before it, and their records may be
+deleted.
 
 Who calls this: `run_loop` is behind `perdure.loop`; `Run` hands over records (`Loops`); the engine writes the states
 that `take_saves` gives and deletes what `take_prunable` names, both in the turn's commit.
@@ -22,14 +23,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from perdure.errors import BadArgument, NoNextState
-from perdure.kernel.codec import ValueCodec
-from perdure.kernel.digests import blake
-from perdure.kernel.draws import Draws
-from perdure.kernel.faults import summary
-from perdure.kernel.forgotten import reported
-from perdure.kernel.journal import LoopState, Record
-from perdure.kernel.loop import RunFuture, RunTask, path_of
-from perdure.kernel.operation import Branch, ChildOperation, Operation, SendOperation
+from perdure.kernel.eventloop.forgotten import reported
+from perdure.kernel.eventloop.tasks import RunTask, path_of
+from perdure.kernel.journal import Body, Record
+from perdure.kernel.locations import Branch
+from perdure.kernel.marks import forget_patches
+from perdure.kernel.operations import loop as loop_operation
+from perdure.kernel.operations.base import Operation
+from perdure.kernel.operations.loop import LoopState
+from perdure.kernel.randomness import SeededRandom
+from perdure.kernel.values import ValueCodec
+from perdure.kernel.values.digests import blake
+from perdure.kernel.values.faults import summary
 
 if TYPE_CHECKING:
     from perdure.kernel.run import Run
@@ -62,16 +67,16 @@ class Iteration:
         self._seed = seed
         # As in RunLoop: hashes decide the order of sets, so they must not depend on iterations a replay leaves out.
         self._numbers = ((seed ^ zlib.crc32(self.path.encode())) & 0xFFFF_FFFF) << 20
-        self._draws: Draws | None = None
+        self._draws: SeededRandom | None = None
 
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
     @property
-    def draws(self) -> Draws:
+    def randomness(self) -> SeededRandom:
         if self._draws is None:
-            self._draws = Draws(self._seed, blake(self.path.encode(), size=12).hex())
+            self._draws = SeededRandom(self._seed, blake(self.path.encode(), size=12).hex())
         return self._draws
 
     def add_task(self, task: RunTask) -> None:
@@ -129,6 +134,28 @@ class Loops:
         self._points = sorted(current, key=lambda record: (_state(record).after, record.seq), reverse=True)
 
     # -- replay ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, records: Sequence[Record], kinds: set[type[Body]]) -> Loops | None:
+        """What a replay of these records has to know of their loops; None if they have none."""
+        return cls(records) if LoopState in kinds else None
+
+    def passes_over(self, record: Record) -> bool:
+        """Whether a record need not be delivered: an iteration that is not repeated, or what stands in for it."""
+        if isinstance(record.body, LoopState):
+            self.note_state(record.seq, record.location)
+        elif self.is_past(record):
+            self.note(record.seq, record.location)
+        else:
+            return False
+        return True
+
+    def resume_due(self, run: Run, seq: int) -> bool:
+        """Let loops go on whose next iteration began before the record at `seq` was delivered. False if none did."""
+        due = list(self.due(seq))
+        for record in due:
+            loop_operation.go_on(run, record, _state(record))
+        return bool(due)
 
     def is_past(self, record: Record) -> bool:
         """Whether a record belongs to an iteration that is not repeated. It is only noted, to be deleted one day."""
@@ -200,6 +227,12 @@ class Loops:
                 around += positions
 
 
+def open_loops(run: Run) -> Loops:
+    if run.loops is None:
+        run.loops = Loops()
+    return run.loops
+
+
 def _state(record: Record) -> LoopState:
     body = record.body
     if not isinstance(body, LoopState):
@@ -231,7 +264,7 @@ async def run_loop(
 ) -> Any:
     """Behind `perdure.loop`. `first` holds the first state, or nothing for a loop without."""
     branch = run.loop.branch()
-    loops = run.open_loops()
+    loops = open_loops(run)
     loop = Loop(branch.locate(name), branch.scope, keep, commit_every)
     loops.begin(loop)
     what = f"the state of loop {loop.location!r}"
@@ -261,7 +294,7 @@ async def run_loop(
                     "Give it one, loop(body, state), or return None or Break(value)."
                 )
             if loop.is_saving and number % commit_every == 0 and not run.replaying:
-                loops.save(loop, run.loop_state(number, data))
+                loops.save(loop, loop_operation.state_after(run, number, data))
             number += 1
     finally:
         loops.end(loop)
@@ -277,7 +310,7 @@ async def _wait_for_state(run: Run, saved: Record) -> LoopState:
         if not waiter[0].done():
             waiter[0].set_result(None)
 
-    run.ask_loop(saved.location, resume)
+    loop_operation.ask(run, saved.location, resume)
     while not found:
         # Not a RunFuture: it must not take a number, which the run that did the iterations did not take either.
         waiter[:] = [asyncio.Future(loop=run.loop)]
@@ -300,7 +333,7 @@ async def _iterate(run: Run, loop: Loop, number: int, body: Callable[..., Awaita
         return await run.loop.spawn(_body(run, iteration, body, arguments), branch)
     finally:
         run.loop.iterations -= 1
-        run.forget_patches(iteration.path)
+        forget_patches(run, iteration.path)
         if loop.scope is not None:  # nothing is left, unless the loop was cancelled while it waited for that
             loop.scope.tasks += [task for task in iteration.tasks if not task.done()]
         loop.is_saving = loop.is_saving and not iteration.kept
@@ -340,7 +373,7 @@ async def _tidy(run: Run, iteration: Iteration) -> None:
                     f"a task left by {iteration.path!r} of run {run.id!r} ended with an error: {summary(error)}"
                 )
         for operation in loose:
-            if await _let_go(run, operation):
+            if not operation.settled and await operation.let_go(run):
                 left_over.append(operation.location)
     for text in reported([task for task in iteration.tasks if task.done()]):  # a replay leaves the iteration out
         run.complain_of(text)
@@ -359,28 +392,3 @@ def _close_generators(run: Run, iteration: Iteration) -> bool:
     closing = run.loop.close_generators(generators.to_close(iteration)) if generators is not None else []
     iteration.sheltered.update(closing)
     return bool(closing)
-
-
-async def _let_go(run: Run, operation: Operation) -> bool:
-    """Get rid of an operation that nobody waits for. True if something had to be cancelled for it."""
-    if operation.settled:
-        return False
-    match operation:
-        case ChildOperation():
-            if not operation.is_running:  # asked for in this very turn: it cannot be cancelled before it is there
-                if operation.started.cancelled():
-                    operation.started = RunFuture(loop=run.loop)
-                await asyncio.wait([operation.started])
-            if operation.settled:  # detached, or refused
-                return False
-            run.cancel_child(operation, operation.site, wanted=True)
-            await asyncio.wait([operation.future])
-            if not operation.future.cancelled():
-                operation.future.exception()  # seen: how it ended matters to nobody
-            return True
-        case SendOperation():
-            if operation.future is not None:
-                await asyncio.wait([operation.future])
-        case _:
-            run.withdraw(operation)
-    return False

@@ -1,24 +1,30 @@
 """The journal: what a run is made of, record by record.
 
-A `Record` is a position, a time, a location and a body. Bodies are a closed union of small frozen structs;
-each knows its stored kind (a short word, readable in `sqlite3`) and encodes to one JSON object. Adding a
-field with a default is compatible in both directions; a new kind is refused by older releases with
+A `Record` is a position, a time, a location and a body. Bodies are small frozen structs; each knows its stored kind (a
+short word, readable in `sqlite3`), what is true of it, and what it does to a run, and encodes to one JSON object. Those
+about something that the code waits for stand with it (`kernel.operations`); here are the others and what all share.
+
+Adding a field with a default is compatible in both directions; a new kind is refused by older releases with
 `CorruptRecord`, which parks the run instead of guessing.
 
-Values inside bodies are `msgspec.Raw`: the JSON that `kernel.codec` made, embedded without re-encoding.
+Values inside bodies are `msgspec.Raw`: the JSON that `kernel.values` made, embedded without re-encoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from zlib import crc32
 
 import msgspec
 from msgspec import Raw
 
 from perdure.errors import CorruptRecord
-from perdure.native import in_c
+from perdure.kernel.definitions import WorkflowSpec
+from perdure.kernel.outcomes import Complete, Continue, EndCancelled, Fail, Outcome
+
+if TYPE_CHECKING:
+    from perdure.kernel.run import Run
 
 #: The engine's own replay rules, of the runs that this release starts. A run keeps the number it was started with, so
 #: that rules can change without breaking journals written under the old ones; one above this is not replayed
@@ -32,16 +38,57 @@ _FIRST_SEMANTICS = 1
 #: The default of optional raw fields: falsy, and left out of the encoding. (`Raw | None` cannot be decoded:
 #: inside a union msgspec takes only null for it.)
 ABSENT = Raw()
+_NOTHING: frozenset[int] = frozenset()
+
+
+#: Every kind of record, by its stored word.
+BODIES: dict[str, type[Body]] = {}
 
 
 class Body(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Base of every record body. Nothing in one can refer back to it, so the garbage collector need not look."""
 
     kind: ClassVar[str] = ""
+    #: What people call the operation that it is about.
+    about: ClassVar[str] = ""
+    #: Whether an operation of the code is over by it, or has only begun.
+    settles: ClassVar[bool] = False
+    #: Whether it says that an attempt of a step has failed.
+    is_failure: ClassVar[bool] = False
+    opens: ClassVar[bool] = False
+    #: Whether it may stand behind the record that brought the code to its end.
+    may_follow_end: ClassVar[bool] = False
+    #: Whether it ends the generation.
+    is_end: ClassVar[bool] = False
+    #: Whether it is written beside what the code was doing, rather than delivered to it.
+    is_beside: ClassVar[bool] = False
+    #: Whether it says what a person wanted, and nothing about the code.
+    is_by_people: ClassVar[bool] = False
+    #: Whether it stands for earlier records, which may have been deleted.
+    stands_for_others: ClassVar[bool] = False
+    #: Whether a child is over by it.
+    ends_child: ClassVar[bool] = False
+    #: The error that the code sees for the recorded one, which it names.
+    raised_as: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **_options: object) -> None:
+        if cls.kind:
+            BODIES[cls.kind] = cls
+
+    def apply(self, run: Run, record: Record) -> None:
+        """What it does to the run that it is delivered to. By default nothing: it is looked up when the code asks."""
+
+    def edited(self, value: Raw) -> Body | None:
+        """The record that stands for it in a run where what it is about came to another result, if it has one."""
+        return None
+
+    def outcome(self) -> Outcome | None:
+        """How the run ended, if it ended by this, for what it said to others."""
+        return None
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A recorded exception (see `kernel.codec.encode_error`)."""
+    """A recorded exception (see `kernel.values.encode_error`)."""
 
     type: str  # "module:Qualified.Name"
     message: str
@@ -68,161 +115,18 @@ class Started(Body, frozen=True, gc=False):
     parent: str | None = None
     state: Raw = ABSENT  # carried over from the generation before
 
-
-class StepDone(Body, frozen=True, gc=False):
-    """A step's result. After this the step never runs again."""
-
-    kind = "step_done"
-    value: Raw
-    attempt: int = 1
-    args: Raw = ABSENT
-    digest: int = 0  # crc32 of the encoded arguments
-    site: str = ""  # "orders.py:41", where the workflow asked
-
-
-class StepRetry(Body, frozen=True, gc=False):
-    """A failed attempt that will be followed by another one at `next_at`."""
-
-    kind = "step_retry"
-    attempt: int
-    error: Fault
-    next_at: int
-    args: Raw = ABSENT
-    digest: int = 0
-    site: str = ""
-
-
-class StepFailed(Body, frozen=True, gc=False):
-    """The step's last failure: raised into the workflow."""
-
-    kind = "step_failed"
-    attempt: int
-    error: Fault
-    args: Raw = ABSENT
-    digest: int = 0
-    site: str = ""
-
-
-class TimerFired(Body, frozen=True, gc=False):
-    """A sleep or timeout came due."""
-
-    kind = "timer_fired"
-    site: str = ""
-
-
-class EventReceived(Body, frozen=True, gc=False):
-    """An event left the inbox and reached a `receive`."""
-
-    kind = "event_received"
-    event_id: int
-    type: str
-    value: Raw
-    sent_at: int
-    site: str = ""
-    published: bool = False  # meant for whoever was to have it, rather than sent to this run
-    request: str = ""  # whoever asks waits for the reply to this
-
-
-class Taken(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One event among those that a `receive_many` got."""
-
-    event_id: int
-    type: str
-    value: Raw
-    sent_at: int
-    published: bool = False
-    request: str = ""
-
-
-class EventsReceived(Body, frozen=True, gc=False):
-    """Events left the inbox together and reached a `receive_many`: all it waited for, or what was there in time."""
-
-    kind = "events_received"
-    events: tuple[Taken, ...] = ()
-    site: str = ""
-
-
-class ChildStarted(Body, frozen=True, gc=False):
-    """A child run exists, created in the same commit as this record; or why it could not be."""
-
-    kind = "child_started"
-    child_id: str
-    workflow: str
-    version: str
-    detached: bool = False
-    refused: str = ""  # "conflict": the explicit id is taken by something else
-    site: str = ""
-
-
-class ChildDone(Body, frozen=True, gc=False):
-    kind = "child_done"
-    value: Raw
-    child_id: str = ""
-
-
-class ChildFailed(Body, frozen=True, gc=False):
-    kind = "child_failed"
-    error: Fault
-    child_id: str = ""
-
-
-class ChildCancelled(Body, frozen=True, gc=False):
-    kind = "child_cancelled"
-    reason: str = ""
-    child_id: str = ""
-
-
-class Sent(Body, frozen=True, gc=False):
-    """An event (or a cancel request) left for another run, in the same commit as this record."""
-
-    kind = "sent"
-    target: str
-    type: str  # the event's name, or "cancel"
-    refused: str = ""  # "not_found", "finished", "full": nothing left
-    site: str = ""
-
-
-class Published(Body, frozen=True, gc=False):
-    """An event was published, in the same commit as this record."""
-
-    kind = "published"
-    type: str
-    value: Raw
-    site: str = ""
-
-
-class Replied(Body, frozen=True, gc=False):
-    """The answer to a request left, in the same commit as this record."""
-
-    kind = "replied"
-    request: str
-    value: Raw
-    site: str = ""
-
-
-class RunWatched(Body, frozen=True, gc=False):
-    """From now on the end of another run is told to this one; or why not."""
-
-    kind = "run_watched"
-    run_id: str
-    refused: str = ""  # "not_found"
-    site: str = ""
-
-
-class RunEnded(Body, frozen=True, gc=False):
-    """The run that `wait_for_run` waited for has ended. Without value and error it was cancelled."""
-
-    kind = "run_ended"
-    run_id: str
-    value: Raw = ABSENT
-    error: Fault | None = None
-    cancelled: str = ""
+    def apply(self, run: Run, record: Record) -> None:
+        run.begin(record.at, self.seed, self.parent, self.input, self.state)
 
 
 class PatchChosen(Body, frozen=True, gc=False):
     """`patched(...)` answered True at this location: the run takes the new way, for ever."""
 
     kind = "patch_chosen"
+    about = "patch"
+    may_follow_end = True  # written beside the last thing the code did
+    is_beside = True
+
     site: str = ""
 
 
@@ -231,24 +135,12 @@ class Recorded(Body, frozen=True, gc=False):
     shares the commit of whatever comes next, and a replay reads it here."""
 
     kind = "recorded"
+    about = "value"
+    may_follow_end = True
+    is_beside = True
+
     value: Raw
     site: str = ""
-
-
-class LoopState(Body, frozen=True, gc=False):
-    """An iteration of a `loop` is over, with everything in it: a replay goes on after it, with this state.
-
-    Written at the end of the turn in which the iteration ended; `after` and `now` say where in that turn this was.
-    The older iterations' records may be deleted in the commit that writes this.
-    """
-
-    kind = "loop_state"
-    iteration: int
-    state: Raw
-    after: int  # the last record delivered to the code when the iteration ended
-    now: int  # the run's time at that moment
-    status: Raw = ABSENT  # what `status(...)` last said
-    values: Raw = ABSENT  # the run's `state`
 
 
 class CancelRequested(Body, frozen=True, gc=False):
@@ -258,11 +150,18 @@ class CancelRequested(Body, frozen=True, gc=False):
     reason: str = ""
     grace_until: int = 0  # after this moment the run is ended without its consent
 
+    def apply(self, run: Run, record: Record) -> None:
+        run.cancel(self.reason, self.grace_until)
 
-class Hurried(Body, frozen=True, gc=False):
+
+class RetriedNow(Body, frozen=True, gc=False):
     """Somebody asked for the next attempt now: the backoff of the step at this location (of every step: "") is over."""
 
     kind = "hurried"
+    is_by_people = True
+
+    def apply(self, run: Run, record: Record) -> None:
+        run.pending.retry_now(record.location, run.now)
 
 
 class Resumed(Body, frozen=True, gc=False):
@@ -273,10 +172,26 @@ class Resumed(Body, frozen=True, gc=False):
     """
 
     kind = "resumed"
+    may_follow_end = True
+    is_by_people = True
+
     taken_back: tuple[int, ...]
 
+    def apply(self, run: Run, record: Record) -> None:
+        run.pending.begin_again(run.now)
 
-class Continued(Body, frozen=True, gc=False):
+
+class End(Body, frozen=True, gc=False):
+    """What ends a generation. Only met when replaying one that has: the code must have come to its end as well."""
+
+    may_follow_end = True
+    is_end = True
+
+    def apply(self, run: Run, record: Record) -> None:
+        run.meet_end(record)
+
+
+class Continued(End, frozen=True, gc=False):
     """The generation ended by `continue_as`; the next one's `Started` is in the same commit."""
 
     kind = "continued"
@@ -284,53 +199,49 @@ class Continued(Body, frozen=True, gc=False):
     version: str
 
 
-class Completed(Body, frozen=True, gc=False):
+class Completed(End, frozen=True, gc=False):
     kind = "completed"
     value: Raw
     abandoned: tuple[str, ...] = ()  # tasks that were still running and were cancelled
 
+    def outcome(self) -> Outcome:
+        return Complete(self.value, self.abandoned)
 
-class Failed(Body, frozen=True, gc=False):
+
+class Failed(End, frozen=True, gc=False):
     kind = "failed"
     error: Fault
     abandoned: tuple[str, ...] = ()
 
+    def outcome(self) -> Outcome:
+        return Fail(self.error, self.abandoned)
 
-class Cancelled(Body, frozen=True, gc=False):
+
+class Cancelled(End, frozen=True, gc=False):
     kind = "cancelled"
     reason: str = ""
     terminated: bool = False  # ended from outside, without running the workflow's cleanup
     abandoned: tuple[str, ...] = ()
 
+    def apply(self, run: Run, record: Record) -> None:
+        run.meet_end(record, forced=True)
 
-BODIES: tuple[type[Body], ...] = (
-    Started,
-    StepDone,
-    StepRetry,
-    StepFailed,
-    TimerFired,
-    EventReceived,
-    EventsReceived,
-    ChildStarted,
-    ChildDone,
-    ChildFailed,
-    ChildCancelled,
-    Sent,
-    Published,
-    Replied,
-    RunWatched,
-    RunEnded,
-    PatchChosen,
-    Recorded,
-    LoopState,
-    CancelRequested,
-    Hurried,
-    Resumed,
-    Continued,
-    Completed,
-    Failed,
-    Cancelled,
-)
+    def outcome(self) -> Outcome:
+        return EndCancelled(self.reason, self.terminated, self.abandoned)
+
+
+def end_of(outcome: Outcome) -> Body:
+    """The record of an end."""
+    match outcome:
+        case Complete(value, abandoned):
+            return Completed(value, abandoned)
+        case Fail(error, abandoned):
+            return Failed(error, abandoned)
+        case EndCancelled(reason, terminated, abandoned):
+            return Cancelled(reason, terminated, abandoned)
+        case Continue(spec, _):
+            return Continued(spec.name, spec.version)
+
 
 TERMINAL_KINDS = frozenset({Completed.kind, Failed.kind, Cancelled.kind})
 
@@ -359,34 +270,56 @@ class Row(NamedTuple):
 _new_row: Callable[[type[Row], tuple[int, int, str, str, bytes, int]], Row] = tuple.__new__
 
 _encode = msgspec.json.Encoder().encode
-_bodies: dict[str, type[Body]] = {body.kind: body for body in BODIES}
 #: Made when the first record of a kind is read: making all of them would take milliseconds of every import.
 _decoders: dict[str, Callable[[bytes], Body]] = {}
 
 
 def _decoder(kind: str) -> Callable[[bytes], Body] | None:
-    body = _bodies.get(kind)
+    import perdure.kernel.operations as _  # noqa: F401  # whose records are then known
+
+    body = BODIES.get(kind)
     if body is None:
         return None
     decode = _decoders[kind] = msgspec.json.Decoder(body).decode
     return decode
 
 
-@in_c
 def to_row(record: Record) -> Row:
     """Encode a record for a store."""
     seq, at, location, body = record.seq, record.at, record.location, record.body
     data = _encode(body)
-    kind = "step_done" if type(body) is StepDone else body.kind  # most are, and a constant is found faster
+    kind = body.kind
     # Here and in `from_row`, not in a function of its own: every record of every run and replay comes by.
     check = crc32(data, crc32(f"{kind} {location}".encode(), (seq ^ at) & 0xFFFF_FFFF))
     return _new_row(Row, (seq, at, kind, location, data, check))
 
 
+def started_record(
+    spec: WorkflowSpec, data: bytes, seed: int, at: int, *, parent: str | None = None, state: bytes | None = None
+) -> Record:
+    """The first record of a generation."""
+    carried = Raw(state) if state is not None else ABSENT
+    return Record(1, at, "", Started(spec.name, spec.version, Raw(data), seed, SEMANTICS, parent, carried))
+
+
+def beginning(records: Sequence[Record]) -> Started | None:
+    """How a generation began; None if its first record is gone."""
+    body = records[0].body if records else None
+    return body if isinstance(body, Started) else None
+
+
+def taken_back(records: Sequence[Record], kinds: Set[type[Body]] | None = None) -> frozenset[int]:
+    """The records of a journal that count no longer. `kinds`: of all of its bodies, if they are known."""
+    if kinds is not None and Resumed not in kinds:
+        return _NOTHING
+    found = [record.body for record in records if isinstance(record.body, Resumed)]
+    return frozenset(seq for body in found for seq in body.taken_back) if found else _NOTHING
+
+
 def check_semantics(records: Sequence[Record]) -> None:
     """Raises `CorruptRecord` if a journal follows replay rules that this release does not have."""
-    started = records[0].body if records else None
-    if type(started) is Started and started.semantics > SEMANTICS:
+    started = beginning(records)
+    if started is not None and started.semantics > SEMANTICS:
         raise CorruptRecord(
             f"the run follows replay rules {started.semantics}, and this release knows them up to {SEMANTICS}. "
             "It was started by a newer perdure: upgrade this worker, then resume the run."

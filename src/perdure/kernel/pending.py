@@ -12,13 +12,11 @@ from zlib import crc32
 
 import msgspec
 
-from perdure.kernel.operation import (
-    Operation,
-    ReceiveOperation,
-    StepOperation,
-    TimerOperation,
-    encode_frontier,
-)
+from perdure.kernel.frontier import encode_frontier
+from perdure.kernel.operations.base import Operation
+from perdure.kernel.operations.receive import ReceiveOperation
+from perdure.kernel.operations.step import StepOperation
+from perdure.kernel.operations.timer import TimerOperation
 
 
 class Pending(msgspec.Struct, eq=False):
@@ -31,7 +29,7 @@ class Pending(msgspec.Struct, eq=False):
     receives_changed: bool = False
     received: bool = False
     #: Receives whose time is over: they take what is there.
-    hurried: int = 0
+    expired_receives: int = 0
     timers: dict[str, TimerOperation] = {}
     # Made when they are needed: most runs wait for one thing at a time, and a thousand runs are many lists.
     _timer_heap: list[tuple[int, int, TimerOperation]] | None = None
@@ -80,7 +78,7 @@ class Pending(msgspec.Struct, eq=False):
         elif isinstance(operation, ReceiveOperation):
             del self.receives[location]
             self.receives_changed = True
-            self.hurried -= operation.time_is_over
+            self.expired_receives -= operation.time_is_over
 
     def back_off(self, step: StepOperation) -> None:
         """The step's next attempt is to begin at `step.next_at`."""
@@ -88,7 +86,7 @@ class Pending(msgspec.Struct, eq=False):
             self.backoffs = []
         heapq.heappush(self.backoffs, (step.next_at, step.number, step))
 
-    def hurry(self, location: str, now: int) -> None:
+    def retry_now(self, location: str, now: int) -> None:
         """The backoff of the step at this location, or of every step (""), is over now."""
         for operation in self.operations.values():
             if isinstance(operation, StepOperation) and operation.next_at and location in ("", operation.location):
@@ -105,7 +103,7 @@ class Pending(msgspec.Struct, eq=False):
     def clear(self) -> None:
         self.operations, self.receives, self.timers = {}, {}, {}
         self.receives_changed = self.received = False
-        self.hurried = self.digest = 0
+        self.expired_receives = self.digest = 0
         self._timer_heap = self.backoffs = None
 
     # -- time --------------------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ class Pending(msgspec.Struct, eq=False):
         """The receive waits no longer for more than is there."""
         if not receive.settled and not receive.time_is_over:
             receive.time_is_over = True
-            self.hurried += 1
+            self.expired_receives += 1
 
     def awaited_events(self) -> dict[str, int]:
         """The types of events that are waited for, and how many of each could be taken now."""
@@ -163,9 +161,9 @@ class Pending(msgspec.Struct, eq=False):
 
     def has_active_steps(self) -> bool:
         """Whether a step is to be worked on now, rather than after a backoff."""
-        return any(isinstance(o, StepOperation) and not o.next_at for o in self.operations.values())
+        return any(type(o) is StepOperation and not o.next_at for o in self.operations.values())
 
     def frontier(self, seq: int) -> bytes:
-        """What is stored with a turn: see `operation.Frontier`."""
+        """What is stored with a turn: see `kernel.frontier`."""
         operations = self.operations
         return encode_frontier(seq, len(operations), self.digest, operations.values(), self.timers.values())

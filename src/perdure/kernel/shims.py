@@ -1,7 +1,7 @@
 """Deterministic stand-ins for the clock and for chance, seen by workflow functions in place of the real ones.
 
 `time.time()`, `datetime.now()`, `random.random()` and `uuid.uuid4()` written in a workflow give the run's own
-time and seeded draws. The same objects used outside workflow code behave as the originals, so a function that
+time and seeded randomness. The same objects used outside workflow code behave as the originals, so a function that
 is shared between both stays right. `authoring.globals` decides which names of a function are replaced.
 """
 
@@ -17,11 +17,12 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from perdure.errors import Forbidden
-from perdure.kernel.codec import codec_for
-from perdure.kernel.draws import Draws
-from perdure.kernel.ordering import STAND_INS
+from perdure.kernel.eventloop.ordering import STAND_INS
+from perdure.kernel.marks import noted
+from perdure.kernel.randomness import SeededRandom, randomness_of
 from perdure.kernel.run import Run
-from perdure.kernel.verbs import running_run
+from perdure.kernel.values import codec_for
+from perdure.kernel.verbs.current import running_run
 
 
 class ModuleShim(ModuleType):
@@ -170,7 +171,7 @@ _RANDOM_FUNCTIONS = (
 
 
 def _draw(name: str) -> Callable[..., Any]:
-    return lambda run, *args, **kwargs: getattr(run.draws, name)(*args, **kwargs)
+    return lambda run, *args, **kwargs: getattr(randomness_of(run), name)(*args, **kwargs)
 
 
 _random = {
@@ -181,20 +182,24 @@ _random = {
 
 
 def _seeded_random(run: Run, *args: Any) -> random_module.Random:
-    return random_module.Random(*args) if args and args[0] is not None else Draws(run.draws.getrandbits(63))
+    return (
+        random_module.Random(*args)
+        if args and args[0] is not None
+        else SeededRandom(randomness_of(run).getrandbits(63))
+    )
 
 
 _random["Random"] = _in_run(random_module.Random, _seeded_random)
 
 
-# -- secrets: drawn for real, once, and recorded: whoever reads the seed must not know them ------------------------
+# -- secrets: drawn for real, once, and recorded: a reader of the seed must not know them ------------------------
 
 _ANY = codec_for(Any)
 
 
 def _noted(run: Run, name: str, read: Callable[[], Any]) -> Any:
     what = f"what {name} gave"
-    return _ANY.decode(run.noted(name, lambda: _ANY.encode(read(), what)), what)
+    return _ANY.decode(noted(run, name, lambda: _ANY.encode(read(), what)), what)
 
 
 def _secret(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,21 +239,23 @@ _os = {name: _secret(getattr(os_module, name)) for name in ("urandom", "getrando
 
 
 def _uuid4(run: Run, *_args: Any, **_kwargs: Any) -> uuid_module.UUID:
-    return run.draws.uuid4()
+    return randomness_of(run).uuid4()
 
 
 def _uuid1(run: Run, node: int | None = None, clock_seq: int | None = None) -> uuid_module.UUID:
     """Holds the run's time; the node, which names the machine, is drawn."""
     ticks = run.now * 10 + 0x01B21DD213814000  # hundreds of nanoseconds since 1582, as RFC 9562 counts
-    sequence = run.draws.getrandbits(14) if clock_seq is None else clock_seq & 0x3FFF
-    machine = run.draws.getrandbits(48) | 1 << 40 if node is None else node  # the bit says that it is no address
+    sequence = randomness_of(run).getrandbits(14) if clock_seq is None else clock_seq & 0x3FFF
+    machine = (
+        randomness_of(run).getrandbits(48) | 1 << 40 if node is None else node
+    )  # the bit says that it is no address
     fields = (ticks & 0xFFFF_FFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF, sequence >> 8, sequence & 0xFF, machine)
     return uuid_module.UUID(fields=fields, version=1)
 
 
 def uuid7(run: Run) -> uuid_module.UUID:
     """Sorts by the run's time, as the original does by the machine's."""
-    number = (run.now // 1_000 & (1 << 48) - 1) << 80 | run.draws.getrandbits(80)
+    number = (run.now // 1_000 & (1 << 48) - 1) << 80 | randomness_of(run).getrandbits(80)
     number = number & ~(0xF << 76) | 7 << 76  # the version
     number = number & ~(0b11 << 62) | 0b10 << 62  # the variant
     return uuid_module.UUID(int=number)

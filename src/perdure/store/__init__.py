@@ -1,4 +1,4 @@
-"""Persistence: the protocol and its implementations. Imports from `kernel`, `errors`, `limits` and `native` only."""
+"""Persistence: the protocol and its implementations. Imports from `kernel`, `errors` and `limits` only."""
 
 from perdure.store.url import open_store
 

@@ -7,24 +7,19 @@ and reads both. Keeping the form here lets `terminate` work without a worker and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Final
 
-import msgspec
-from msgspec import Raw
-
 from perdure.errors import CorruptRecord
-from perdure.kernel.journal import ABSENT, Cancelled, Completed, Failed, Fault, Record, Row, from_row, to_row
-from perdure.store.base import DeadLetter, InboxItem, ItemKind, Loaded, NewItem, ParentLink
+from perdure.kernel.items import ChildNotice, child_item, read_child_item
+from perdure.kernel.journal import Cancelled, Completed, Failed, Fault, Record, Row, from_row, to_row
+from perdure.store.model import DeadLetter, InboxItem, ItemKind, Loaded, NewItem, ParentLink
 
 #: Why an unread event of an ended run is a dead letter.
 UNREAD: Final = "the run ended before reading it"
 #: The `type` of every `ItemKind.CANCEL` item; its data is the reason, as plain text.
 CANCEL_TYPE: Final = "cancel"
-#: The `type` of every `ItemKind.CHILD` item; its data is a `ChildNotice`.
-CHILD_TYPE: Final = "child"
-#: The `type` of every `ItemKind.HURRY` item; its data is a location, or nothing.
-HURRY_TYPE: Final = "hurry"
+#: The `type` of every `ItemKind.RETRY_NOW` item; its data is a location, or nothing.
+RETRY_NOW_TYPE: Final = "hurry"
 #: The `type` of every `ItemKind.PAUSE` item; it has no data.
 PAUSE_TYPE: Final = "pause"
 
@@ -33,21 +28,6 @@ def request_name(run_id: str, key: str) -> str:
     """Under which the answer to a request with a key is kept. No run id has a newline in it, so the names of one run
     are those that begin with `request_name(run_id, "")`: they go when it is deleted."""
     return f"{run_id}\n{key}"
-
-
-class ChildNotice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a parent hears about the end of its child. Exactly one of the last three is set.
-
-    `generation` is the parent's when it started the child. After `continue_as` nobody waits for it any more,
-    so the parent's engine drops a notice of another generation.
-    """
-
-    child_id: str
-    generation: int
-    location: str
-    value: Raw = ABSENT
-    error: Fault | None = None
-    cancelled: str = ""
 
 
 def end_item(row: Row, run_id: str, generation: int, location: str, at: int) -> NewItem:
@@ -70,18 +50,6 @@ def end_item(row: Row, run_id: str, generation: int, location: str, at: int) -> 
     return child_item(notice, at)
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(ChildNotice).decode
-
-
-def child_item(notice: ChildNotice, at: int) -> NewItem:
-    return NewItem(kind=ItemKind.CHILD, type=CHILD_TYPE, data=_encode(notice), sent_at=at)
-
-
-def read_child_item(data: bytes) -> ChildNotice:
-    return _decode(data)
-
-
 def event_again(event: InboxItem | DeadLetter, at: int) -> NewItem:
     """An event that did not reach its run, to be sent or published once more: its time begins anew."""
     return NewItem(kind=ItemKind.EVENT, type=event.type, data=event.data, sent_at=at, policy=event.policy)
@@ -98,8 +66,8 @@ def cancel_item(reason: str, at: int) -> NewItem:
     return NewItem(kind=ItemKind.CANCEL, type=CANCEL_TYPE, data=reason.encode(), sent_at=at)
 
 
-def hurry_item(location: str, at: int) -> NewItem:
-    return NewItem(kind=ItemKind.HURRY, type=HURRY_TYPE, data=location.encode(), sent_at=at)
+def retry_now_item(location: str, at: int) -> NewItem:
+    return NewItem(kind=ItemKind.RETRY_NOW, type=RETRY_NOW_TYPE, data=location.encode(), sent_at=at)
 
 
 def pause_item(at: int) -> NewItem:
@@ -129,11 +97,6 @@ def decode_journal(loaded: Loaded) -> list[Record]:
         gone = f" and {pruned} were pruned" if pruned else ""
         raise CorruptRecord(f"the journal should end with record {last} but has {len(records)} records{gone}.")
     return records
-
-
-def input_digest(workflow: str, data: bytes) -> bytes:
-    """Tells whether two starts of one id mean the same run, whatever that has continued as since."""
-    return blake2b(workflow.encode() + b"\0" + data, digest_size=16).digest()
 
 
 # -- what `terminate` writes -----------------------------------------------------------------------------

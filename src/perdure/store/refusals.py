@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from perdure.errors import BadArgument, InboxFull, LetterNotFound, RunFinished, RunNotFound
-from perdure.store.base import CLAIMABLE, Rejected, Turn
+from perdure.errors import BadArgument, DeadLetterNotFound, InboxFull, RunFinished, RunNotFound
+from perdure.store.model import CLAIMABLE
+from perdure.store.turn import Rejected, Turn
 
 
 def not_found(run_id: str) -> RunNotFound:
@@ -23,12 +24,17 @@ def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
     )
 
 
+def refused(reason: str, run_id: str, status: str, kind: str, pending_max: int) -> RunFinished | InboxFull:
+    """The error for a client whose item an inbox did not take (`rules.refusal`)."""
+    return finished(run_id, status) if reason == "finished" else inbox_full(run_id, kind, pending_max)
+
+
 #: Epoch, generation and record at which the first turn of every run starts.
 FIRST_POSITION = (1, 1, 2)
 
 
-def letter_not_found(letter_id: int) -> LetterNotFound:
-    return LetterNotFound(
+def dead_letter_not_found(letter_id: int) -> DeadLetterNotFound:
+    return DeadLetterNotFound(
         f"there is no dead letter {letter_id}: it was replayed or removed, or never was; nothing was written. "
         "See `perdure dead-letters list`."
     )

@@ -9,7 +9,7 @@ from perdure.errors import BadArgument, StoreUnusable
 
 # Stores are imported by those who use them: `import perdure` stays quick, and memory needs no apsw.
 if TYPE_CHECKING:
-    from perdure.store.base import Store
+    from perdure.store.protocol import Store
 
 _FORMS = "Use a path ('orders.db'), 'sqlite:///orders.db', 'sqlite:////absolute/orders.db' or ':memory:'."
 

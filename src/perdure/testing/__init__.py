@@ -1,8 +1,8 @@
 """Testing workflows: in memory, in virtual time, with crashes at every record. Nothing here runs in production."""
 
+from perdure.errors import Deadlocked as Deadlocked
 from perdure.errors import NeverWaits as NeverWaits
 from perdure.errors import NotCrashProof as NotCrashProof
-from perdure.errors import NothingLeft as NothingLeft
 from perdure.errors import NotReplayable as NotReplayable
 from perdure.testing.crash import crash_everywhere as crash_everywhere
 from perdure.testing.effects import Effects as Effects

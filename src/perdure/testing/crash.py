@@ -8,8 +8,8 @@ there: just before the commit, so that what the steps did is lost, and just afte
 second engine finishes each of them. Result, journals and effects must be what they were without a crash.
 
 Everything happens in this process, in memory and in virtual time. What a process would lose with its memory is put
-back (see `perdure.testing.forgetting`); what depends on the process itself, such as the order of sets, is tried by
-replaying the journals in other processes (see `perdure.testing.elsewhere`).
+back (see `perdure.testing.module_state`); what depends on the process itself, such as the order of sets, is tried by
+replaying the journals in other processes (see `perdure.testing.other_process`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from perdure.authoring.workflow import Invocation
+from perdure.engine.attempts import Attempt
 from perdure.engine.engine import RunHandle
 from perdure.engine.loading import refuse_while_loading
-from perdure.engine.steps import Attempt
-from perdure.errors import NeverWaits, NotCrashProof, NothingLeft, PerdureError, RunFinished
+from perdure.errors import Deadlocked, NeverWaits, NotCrashProof, PerdureError, RunFinished
 from perdure.store.memory import MemoryStore
-from perdure.testing.apart import apart
 from perdure.testing.effects import Recorder, Tally
-from perdure.testing.elsewhere import differences_elsewhere
 from perdure.testing.engine import VirtualEngine
-from perdure.testing.forgetting import ModuleMemory
+from perdure.testing.fresh_thread import in_fresh_thread
+from perdure.testing.impurity_watch import ImpurityWatch
 from perdure.testing.mocks import Mocks
+from perdure.testing.module_state import ModuleState
+from perdure.testing.other_process import differences_in_other_processes
 from perdure.testing.report import CrashReport, Finding, Key, Lived, Point, compare, explain, journals_of
-from perdure.testing.suspects import Watch
 from perdure.testing.time import virtual_time
 from perdure.testing.wrappers import CrashingStore
 
@@ -73,8 +73,8 @@ def crash_everywhere(
     """
     refuse_while_loading()
     rehearsal = _Rehearsal(invocation, setup, send, drive, Tally(effects), id, settings)
-    findings, points, calm = apart(lambda: rehearsal.all_lives(points_max))
-    for text in differences_elsewhere(invocation.spec, rehearsal.stored, hash_seeds) if not findings else ():
+    findings, points, calm = in_fresh_thread(lambda: rehearsal.all_lives(points_max))
+    for text in differences_in_other_processes(invocation.spec, rehearsal.stored, hash_seeds) if not findings else ():
         findings.append(Finding(None, text))
     findings += rehearsal.wrong_by_themselves()
     if findings:
@@ -102,9 +102,9 @@ class _Rehearsal(Generic[R]):
         self._tally = tally
         self._id = run_id
         self._settings = settings
-        self._memory = ModuleMemory(invocation.spec.function, keep=[] if tally.recorder is None else [tally.recorder])
+        self._memory = ModuleState(invocation.spec.function, keep=[] if tally.recorder is None else [tally.recorder])
         self.memory_changed: list[str] = []
-        self.watch = Watch()
+        self.watch = ImpurityWatch()
         self.outside: dict[str, str] = {}
         self.lives = 0
         self.records = 0
@@ -184,8 +184,8 @@ class _Rehearsal(Generic[R]):
         self.lives += 1
         wrapped: Any = store
         engine = VirtualEngine(store=wrapped, guard=self.watch, **{**_LENIENT, **self._settings})
-        engine._mocks = mocks
-        engine._rng = random.Random(self.lives)  # each life is another worker, with an id of its own
+        engine.mocks = mocks
+        engine.rng = random.Random(self.lives)  # each life is another worker, with an id of its own
         engine.on_attempt = lambda attempt: attempts.append(_key(attempt))
         if self._setup is not None and not mocks.is_set_up:
             self._setup(engine)
@@ -196,7 +196,7 @@ class _Rehearsal(Generic[R]):
         await asyncio.wait({acting, dying}, return_when=asyncio.FIRST_COMPLETED)
         if store.dead.is_set():
             acting.cancel()
-            worker = engine._worker
+            worker = engine.worker
             await engine.abandon()
             store.let_go()
             await asyncio.gather(acting, return_exceptions=True)
@@ -222,7 +222,7 @@ class _Rehearsal(Generic[R]):
                 with suppress(asyncio.CancelledError):
                     await driving
             return "result", value
-        except NothingLeft as error:
+        except Deadlocked as error:
             return "stuck", error.message
         except PerdureError as error:
             return type(error).__name__, error.message

@@ -21,15 +21,16 @@ from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from perdure.authoring.workflow import Invocation
+from perdure.engine.attempts import Attempt
 from perdure.engine.client import OnConflict
 from perdure.engine.engine import Engine, RunHandle
-from perdure.engine.steps import Attempt
-from perdure.errors import BadArgument, NeverWaits, NothingLeft
-from perdure.kernel.verbs import Duration, seconds_of
-from perdure.store.base import Store
+from perdure.errors import BadArgument, Deadlocked, NeverWaits
+from perdure.kernel.verbs.durations import Duration, seconds_of
 from perdure.store.memory import MemoryStore
+from perdure.store.protocol import Store
+from perdure.testing.memory import memory_below
 from perdure.testing.mocks import UNSET, Mock, Mocks, Target, make_mock
-from perdure.testing.rehearsed import memory_below, rehearse
+from perdure.testing.rehearsed import rehearse
 from perdure.testing.strict import StrictGuard
 from perdure.testing.text import Names, journal_text
 from perdure.testing.time import START, Background, VirtualClock, VirtualTime, microseconds
@@ -47,7 +48,7 @@ class VirtualEngine(Engine):
     - `start`: when its time begins. `seed`: of run ids, jitter and `random()`; the same seed, the same test.
     - `always_replay`: before every turn the run is thrown away and rebuilt from its journal.
     - `delays=False`: retries come at once, and mocks take no time.
-    - `strict=False`: workflow code may read clocks, chance and the machine past perdure; see `perdure.testing.strict`.
+    - `strict=False`: workflow code may read clocks, randomness, the machine past perdure: `perdure.testing.strict`.
     - `guard`: a context manager entered around all workflow code, such as one that watches what it does.
     - `store`: another store object; one that wraps `MemoryStore` keeps everything here working.
 
@@ -72,11 +73,12 @@ class VirtualEngine(Engine):
         options: dict[str, Any] = {"timer_resolution": 0.0, "arguments_check": "park", **settings}
         super().__init__(self._data, clock=self._virtual, **options)
         self._seed = seed
-        self._rng = random.Random(seed)
+        self.rng = random.Random(seed)
         self._always_replay = always_replay
         self._delays = delays
         self._guard = _both(guard, StrictGuard()) if strict else guard
-        self._mocks = Mocks()
+        #: The steps that are replaced; `crash_everywhere` lets them outlive a crash.
+        self.mocks = Mocks()
         self._background: _Background | None = None
         self._runner: asyncio.Runner | None = None
         #: Called for every attempt that begins, mocked or not.
@@ -94,10 +96,9 @@ class VirtualEngine(Engine):
             raise
         self._background = _Background(self, self._data)
         time.background.append(self._background)
-        if self._worker is not None:
-            self._worker._steps.stand_in = self._stand_in
-            self._worker._steps.delays = self._delays
-            rehearse(self._worker, self._data, seed=self._seed, always_replay=self._always_replay, guard=self._guard)
+        if self.worker is not None:
+            self.worker.attempts.replace_code(self._stand_in, delays=self._delays)
+            rehearse(self.worker, self._data, seed=self._seed, always_replay=self._always_replay, guard=self._guard)
         return self
 
     async def close(self, grace: Duration | None = None) -> None:
@@ -109,29 +110,21 @@ class VirtualEngine(Engine):
         self._leave_time()
 
     async def __aenter__(self) -> VirtualEngine:
-        return await self._opened()
+        return await self._ready()
 
     def shut(self) -> None:
         """Let go of everything from outside the event loop, which may be gone. What the fixture does at its end."""
         if self._runner is not None:
             runner, self._runner = self._runner, None
             with runner:
-                if self._client is not None and not self._closing:
+                if self.parts is not None and not self.is_closed:
                     runner.run(self.close())
-            return
-        loop = self._loop
-        if loop is None or self._background is None:
-            return
-        if not loop.is_closed():
-            if self._sweeper is not None:
-                self._sweeper.cancel()
-            if self._worker is not None and self._client is not None:
-                self._worker.abandon()
-        self._client, self._closing = None, True
-        self._leave_time()
+        elif self._background is not None:
+            self.let_go()
+            self._leave_time()
 
-    async def _opened(self) -> VirtualEngine:
-        if self._client is None and not self._closing:
+    async def _ready(self) -> VirtualEngine:
+        if self.parts is None and not self.is_closed:
             await self.open()
         return self
 
@@ -151,13 +144,13 @@ class VirtualEngine(Engine):
         >>> def test_shipping(engine):
         ...     assert engine.run(fulfil("o-1", 1999)) == "parcel-o-1"
         """
-        if self._loop is not None and self._runner is None:
+        if self.parts is not None and self._runner is None:
             raise BadArgument("this engine is open on an event loop: await what it should run there.")
         if self._runner is None:
             self._runner = asyncio.Runner()
 
         async def main() -> Any:
-            await self._opened()
+            await self._ready()
             if isinstance(what, Invocation):
                 handle: RunHandle[Any] = await self.start(what, id=id)
                 return await handle.result()
@@ -174,7 +167,7 @@ class VirtualEngine(Engine):
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "return",
     ) -> RunHandle[R]:
-        await self._opened()
+        await self._ready()
         return await super().start(invocation, id=id, on_conflict=on_conflict)
 
     # -- time --------------------------------------------------------------------------------------------------------
@@ -195,7 +188,7 @@ class VirtualEngine(Engine):
 
         Time also passes by itself whenever a test waits, as long as there is something to wait for.
         """
-        await self._opened()
+        await self._ready()
         if until is not None:
             seconds = max(0, microseconds(until) - self.time.now()) / 1_000_000
         else:
@@ -205,7 +198,7 @@ class VirtualEngine(Engine):
 
     async def settle(self) -> None:
         """Return when nothing more can happen at this moment: every run waits for time or for the outside."""
-        await self._opened()
+        await self._ready()
         await self.time.quiet()
 
     async def wait_until(self, run: RunHandle[Any] | str, *, waiting_for: Wanted = None) -> None:
@@ -215,25 +208,21 @@ class VirtualEngine(Engine):
         "step", "child"), a name ("sleep") or a location ("sleep#2"). No time passes between its return and what the
         test does next. Raises `NeverWaits` if the run ends or stands still without.
         """
-        await self._opened()
+        await self._ready()
         run_id = run if isinstance(run, str) else run.id
         moved = True
         while True:
             await self.time.quiet()
-            if any(matches(operation, waiting_for) for operation in self._operations(run_id)):
+            if any(matches(operation, waiting_for) for operation in _operations(self, run_id)):
                 return
             view = await self.status(run_id)
             if view.status.terminal or view.reason or not moved:
                 state = f"it is {view.status}" + (f": {view.reason}" if view.reason else "")
                 raise NeverWaits(
                     f"run {run_id!r} does not wait for {wanted_text(waiting_for)}: {state}. "
-                    f"{describe_waits(run_id, self._operations(run_id))}"
+                    f"{describe_waits(run_id, _operations(self, run_id))}"
                 )
             moved = await self.time.next_quiet()
-
-    def _operations(self, run_id: str) -> list[Any]:
-        residents = self._worker.coordinator if self._worker is not None else ()
-        return [operation for resident in residents if resident.id == run_id for operation in resident.run.pending]
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -257,7 +246,7 @@ class VirtualEngine(Engine):
         >>> charged = engine.mock(charge, sequence=[ConnectionError("down"), TIMEOUT, "receipt-1"])
         """
         mock = make_mock(step, result, error, sequence, call, timeout, delay if self._delays else 0.0)
-        self._mocks.add(step, mock)
+        self.mocks.add(step, mock)
         return mock
 
     def _stand_in(
@@ -265,7 +254,7 @@ class VirtualEngine(Engine):
     ) -> Coroutine[Any, Any, Any] | None:
         if self.on_attempt is not None:
             self.on_attempt(attempt)
-        mock = self._mocks.find(attempt)
+        mock = self.mocks.find(attempt)
         return mock.run(attempt, args, kwargs) if mock is not None else None
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -273,20 +262,13 @@ class VirtualEngine(Engine):
     async def journal_text(self, run: RunHandle[Any] | str, *, names: Names = "short") -> str:
         """The journal of a run in readable form, the same in every test: for snapshots. See `perdure.testing.text`."""
         run_id = run if isinstance(run, str) else run.id
-        return journal_text(await self.history(run_id), names=names)
+        return journal_text(await self.admin.history(run_id), names=names)
 
-    def _nothing_left(self) -> bool:
-        """Tell those who wait for the result or an answer of a run that it will never come."""
-        told = False
-        for run_id, futures in list(self._signals._waiters.items()):
-            waits = describe_waits(run_id, self._operations(run_id))
-            for future in list(futures):
-                if not future.done():
-                    future.set_exception(
-                        NothingLeft(f"run {run_id!r} will never end or answer: nothing can happen any more. {waits}")
-                    )
-                    told = True
-        return told
+
+def _operations(engine: Engine, run_id: str) -> list[Any]:
+    """What a run that is in memory waits for."""
+    residents = engine.worker.residents if engine.worker is not None else ()
+    return [operation for resident in residents if resident.id == run_id for operation in resident.run.pending]
 
 
 def _both(guard: Guard | None, strict: StrictGuard) -> Guard:
@@ -311,19 +293,27 @@ class _Background(Background):
     def next_due(self, now: int) -> int | None:
         if self._memory is None:
             return None
-        return min((run.ready_at for run in self._memory._unowned.values() if run.ready_at > now), default=None)
+        return min((at for at in self._memory.ready_times() if at > now), default=None)
 
     def is_overdue(self, now: int) -> bool:
         if self._memory is None:
             return False
-        return any(run.ready_at <= now for run in self._memory._unowned.values())
+        return any(at <= now for at in self._memory.ready_times())
 
     def sweep(self) -> None:
-        self._engine._hint()
+        if self._engine.parts is not None:
+            self._engine.parts.hint()
 
     def is_working(self) -> bool:
-        worker = self._engine._worker
-        return worker is not None and worker._steps.running > 0
+        worker = self._engine.worker
+        return worker is not None and worker.attempts.running > 0
 
-    def nothing_left(self) -> bool:
-        return self._engine._nothing_left()
+    def deadlocked(self) -> bool:
+        """Tells those who wait for the result or an answer of a run that it will never come."""
+
+        def deadlock(run_id: str) -> Deadlocked:
+            waits = describe_waits(run_id, _operations(self._engine, run_id))
+            return Deadlocked(f"run {run_id!r} will never end or answer: nothing can happen any more. {waits}")
+
+        parts = self._engine.parts
+        return parts is not None and parts.signals.refuse_all(deadlock)

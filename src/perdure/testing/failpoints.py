@@ -1,9 +1,9 @@
 """Failpoints: the named places of the engine between which a crash could tell a difference.
 
-Each names a function of the engine and the moment before or after it. Nothing of this is in the engine: `armed` puts a
-wrapper around the function for as long as a test wants, so a production process pays nothing for any of them, not even
-a test of a flag. What is promised about each place is in docs/reference/faults.md; tests/processes/test_failpoints.py
-kills a real process at every one, and fails if one is never reached.
+Each is just before or after a function that the engine names as a moment (`engine.moments`). Nothing of this is in the
+engine's way: `armed` puts a wrapper around the function for as long as a test wants, so a production process pays
+nothing for any of them, not even a test of a flag. What is promised about each place is in docs/reference/faults.md;
+tests/processes/test_failpoints.py kills a real process at every one, and fails if one is never reached.
 """
 
 from __future__ import annotations
@@ -14,56 +14,52 @@ import inspect
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
-from perdure.engine.client import Client
-from perdure.engine.recovery import Recovery
-from perdure.engine.steps import StepRunner
-from perdure.engine.turns import TurnBuilder
-from perdure.engine.worker import Worker
+from perdure.engine import moments as engine_moments
 from perdure.errors import BadArgument
-from perdure.kernel.run import Run
-from perdure.store.sqlite import lifecycle, migrate
-from perdure.store.sqlite.writer import Writer
+from perdure.store.sqlite import moments as sqlite_moments
+
+#: The functions, by moment.
+MOMENTS: Final = engine_moments.MOMENTS | sqlite_moments.MOMENTS
 
 
 class Failpoint(NamedTuple):
-    """The moment before a function of the engine is carried out, or after."""
+    """Just before a moment of the engine or the store, or just after it."""
 
-    owner: Any
-    function: str
+    moment: str
     after: bool
     #: The rows of the catalogue of faults for which this is the place.
     faults: tuple[str, ...]
 
 
 FAILPOINTS: Final[Mapping[str, Failpoint]] = {
-    "start.decided": Failpoint(Worker, "_create", False, ("A1",)),
-    "start.stored": Failpoint(Worker, "_created", False, ("A2",)),
-    "claim.stored": Failpoint(Recovery, "_load_claimed", False, ("A3",)),
-    "replay.begins": Failpoint(Run, "replay", False, ("A4",)),
-    "replay.over": Failpoint(Run, "replay", True, ("A4",)),
-    "turn.decided": Failpoint(Worker, "_commit", False, ("A5",)),
-    "turn.in_store": Failpoint(Writer, "_count_transaction", False, ("A6",)),
-    "turn.stored": Failpoint(Worker, "_committed", False, ("A6", "A10", "A12")),
-    "turn.over": Failpoint(Worker, "_committed", True, ("A6",)),
-    "step.admitted": Failpoint(StepRunner, "start", True, ("A7",)),
-    "step.begins": Failpoint(StepRunner, "_begin", False, ("A7",)),
-    "step.returned": Failpoint(StepRunner, "returned", False, ("A9",)),
-    "step.over": Failpoint(StepRunner, "_note", True, ("A9",)),
-    "result.returned": Failpoint(TurnBuilder, "take_result", False, ("A9",)),
-    "result.taken": Failpoint(TurnBuilder, "take_result", True, ("A9",)),
-    "timer.due": Failpoint(Worker, "_deadline_reached", False, ("A11",)),
-    "child.stored": Failpoint(Worker, "_spawned", False, ("A13",)),
-    "run.ended": Failpoint(Worker, "_end", False, ("A14",)),
-    "generation.stored": Failpoint(Worker, "_continue", False, ("A17",)),
-    "send.asked": Failpoint(Client, "send_raw", False, ("A15",)),
-    "send.stored": Failpoint(Client, "send_raw", True, ("A15",)),
-    "cancel.asked": Failpoint(Client, "cancel", False, ("A16",)),
-    "cancel.stored": Failpoint(Client, "cancel", True, ("A16",)),
-    "migration.begins": Failpoint(migrate, "_upgrade", False, ("A18",)),
-    "migration.locked": Failpoint(migrate, "recognise", True, ("A18", "A20")),
-    "migration.over": Failpoint(migrate, "_upgrade", True, ("A18",)),
-    "prune.begins": Failpoint(lifecycle, "delete", False, ("A19",)),
-    "prune.uncommitted": Failpoint(lifecycle, "delete", True, ("A19",)),
+    "start.decided": Failpoint("start is stored", False, ("A1",)),
+    "start.stored": Failpoint("start was stored", False, ("A2",)),
+    "claim.stored": Failpoint("claim was stored", False, ("A3",)),
+    "replay.begins": Failpoint("replay", False, ("A4",)),
+    "replay.over": Failpoint("replay", True, ("A4",)),
+    "turn.decided": Failpoint("turns are stored", False, ("A5",)),
+    "turn.in_store": Failpoint("transaction", False, ("A6",)),
+    "turn.stored": Failpoint("turns were stored", False, ("A6", "A10", "A12")),
+    "turn.over": Failpoint("turns were stored", True, ("A6",)),
+    "step.admitted": Failpoint("step is admitted", True, ("A7",)),
+    "step.begins": Failpoint("step runs", False, ("A7",)),
+    "step.returned": Failpoint("step returned", False, ("A9",)),
+    "step.over": Failpoint("outcome is queued", True, ("A9",)),
+    "result.returned": Failpoint("result is taken", False, ("A9",)),
+    "result.taken": Failpoint("result is taken", True, ("A9",)),
+    "timer.due": Failpoint("deadline", False, ("A11",)),
+    "child.stored": Failpoint("children were stored", False, ("A13",)),
+    "run.ended": Failpoint("run ended", False, ("A14",)),
+    "generation.stored": Failpoint("generation was stored", False, ("A17",)),
+    "send.asked": Failpoint("send", False, ("A15",)),
+    "send.stored": Failpoint("send", True, ("A15",)),
+    "cancel.asked": Failpoint("cancel", False, ("A16",)),
+    "cancel.stored": Failpoint("cancel", True, ("A16",)),
+    "migration.begins": Failpoint("migration", False, ("A18",)),
+    "migration.locked": Failpoint("schema is recognised", True, ("A18", "A20")),
+    "migration.over": Failpoint("migration", True, ("A18",)),
+    "prune.begins": Failpoint("delete", False, ("A19",)),
+    "prune.uncommitted": Failpoint("delete", True, ("A19",)),
 }
 
 
@@ -76,12 +72,13 @@ def armed(name: str, action: Callable[[], object], *, hit: int = 1) -> Generator
     point = FAILPOINTS.get(name)
     if point is None:
         raise BadArgument(f"there is no failpoint {name!r}. There are: {', '.join(FAILPOINTS)}.")
-    original = getattr(point.owner, point.function)
-    setattr(point.owner, point.function, _wrapped(original, point.after, _Trigger(action, hit)))
+    owner, function = MOMENTS[point.moment]
+    original = getattr(owner, function)
+    setattr(owner, function, _wrapped(original, point.after, _Trigger(action, hit)))
     try:
         yield
     finally:
-        setattr(point.owner, point.function, original)
+        setattr(owner, function, original)
 
 
 class _Trigger:

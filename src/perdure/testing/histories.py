@@ -11,16 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from perdure.admin.transfer import Body, body_of, export_run, read, row_of_record
 from perdure.authoring.registry import registry
 from perdure.engine.engine import Engine, RunHandle
 from perdure.errors import ExportUnusable, NotReplayable, PerdureError, describe
+from perdure.kernel.frontier import decode_frontier
 from perdure.kernel.journal import Record, from_row
-from perdure.kernel.operation import decode_frontier
 from perdure.kernel.run import Run
-from perdure.store.base import Loaded, Status
 from perdure.store.memory import MemoryStore
-from perdure.testing.apart import apart
+from perdure.store.model import Status
+from perdure.testing.fresh_thread import in_fresh_thread
+from perdure.testing.memory import runs_of
 
 #: One run: `id`, `workflow`, `journals` by generation, and what else an export holds.
 History: TypeAlias = Body
@@ -38,7 +41,7 @@ def load_history(path: str | Path) -> History:
 
 async def save_history(engine: Engine, run: RunHandle[Any] | str, path: str | Path) -> Path:
     """Write a run to a file, for `replays`. Values are in it: mind what you check in."""
-    return _write(Path(path), await export_run(engine._store, run if isinstance(run, str) else run.id))
+    return _write(Path(path), await export_run(engine.store, run if isinstance(run, str) else run.id))
 
 
 def _write(file: Path, data: bytes) -> Path:
@@ -48,10 +51,7 @@ def _write(file: Path, data: bytes) -> Path:
 
 def histories_of(memory: MemoryStore) -> list[History]:
     """Every run of a store in memory."""
-    return [
-        body_of(Loaded(run=run.row(), rows=run.journal[run.generation], inbox=()), run.journal)
-        for run in memory._runs.values()
-    ]
+    return [body_of(msgspec.structs.replace(run.loaded, inbox=()), run.journals) for run in runs_of(memory)]
 
 
 # -- replaying -------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def _replay(history: History, number: int, records: list[Record], frontier: byte
         finally:
             run.close()
 
-    apart(replay)  # workflow code runs outside of any task (see `kernel.loop`)
+    in_fresh_thread(replay)  # workflow code runs outside of any task (see `kernel.loop`)
     return problem[0] if problem else None
 
 

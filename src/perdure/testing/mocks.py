@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from perdure.authoring.step import Step
-from perdure.engine.steps import Attempt
+from perdure.engine.attempts import Attempt
 from perdure.errors import BadArgument, NonRetryable, StepTimeout
-from perdure.kernel.verbs import Duration, seconds_of
+from perdure.kernel.verbs.durations import Duration, seconds_of
 
 
 class _Unset:

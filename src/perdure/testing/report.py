@@ -9,7 +9,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from perdure.store.memory import MemoryStore
-from perdure.testing.suspects import Watch
+from perdure.testing.impurity_watch import ImpurityWatch
+from perdure.testing.memory import runs_of
 from perdure.testing.text import value_text
 
 R = TypeVar("R")
@@ -95,17 +96,17 @@ class CrashReport(NamedTuple, Generic[R]):
 
 def journals_of(memory: MemoryStore) -> dict[str, JournalOf]:
     return {
-        run.id: JournalOf(
-            run.workflow,
+        run.loaded.run.id: JournalOf(
+            run.loaded.run.workflow,
             [
                 Entry(generation, row.kind, row.location, int(data.get("attempt", 1)), value_text(_essence(data)))
-                for generation, rows in run.journal.items()
+                for generation, rows in run.journals.items()
                 for row in rows
                 for data in [msgspec.json.decode(row.data)]
             ],
-            run.pruned > 0,
+            run.loaded.run.pruned > 0,
         )
-        for run in memory._runs.values()
+        for run in runs_of(memory)
     }
 
 
@@ -181,7 +182,7 @@ def _compare_effects(calm: Lived, other: Lived) -> Iterator[str]:
 
 
 def explain(
-    name: str, findings: Sequence[Finding], points: Sequence[Point], changed: Sequence[str], watch: Watch
+    name: str, findings: Sequence[Finding], points: Sequence[Point], changed: Sequence[str], watch: ImpurityWatch
 ) -> str:
     bad = {id(finding.point) for finding in findings if finding.point is not None}
     how = f": {len(bad)} of {len(points)}" if bad else f", although none of {len(points)}"
@@ -209,7 +210,7 @@ def _grouped(findings: Sequence[Finding]) -> list[tuple[Point | None, list[str]]
     return list(groups.values())
 
 
-def _causes(findings: Sequence[Finding], changed: Sequence[str], watch: Watch) -> Iterator[str]:
+def _causes(findings: Sequence[Finding], changed: Sequence[str], watch: ImpurityWatch) -> Iterator[str]:
     texts = " ".join(finding.text for finding in findings)
     known = False
     for text in changed:
@@ -235,7 +236,7 @@ def _causes(findings: Sequence[Finding], changed: Sequence[str], watch: Watch) -
     if not known:
         yield (
             "a step that returns something else when it runs again keeps state of its own, or workflow code depends "
-            "on something that is not in its journal: a clock, chance, a file, the order of a set."
+            "on something that is not in its journal: a clock, randomness, a file, the order of a set."
         )
 
 

@@ -1,4 +1,4 @@
-"""The strict guard: in tests, workflow code that reads a clock, chance or the machine past perdure is stopped there.
+"""The strict guard: in tests, code that reads a clock, randomness or the machine past perdure is stopped there.
 
 While workflow code runs, Python tells this guard of every call (`sys.setprofile`). What would differ on a replay raises
 `Nondeterministic` at the call, with its line and what to write. A call counts if workflow code or a helper of the
@@ -21,7 +21,7 @@ from perdure.errors import Nondeterministic
 from perdure.kernel.guard import call_name, is_excused, is_library, module_of, running_code, workflow_frames
 from perdure.kernel.sites import is_internal
 
-#: Modules that hand on what they read: whoever calls them has it.
+#: Modules that hand on what they read: their caller has it.
 _TRANSPARENT: Final = frozenset({
     "_collections_abc", "_pydatetime", "arrow", "collections.abc", "datetime",
     "django.utils.timezone", "email.utils", "faker", "genericpath", "getpass", "glob", "ntpath", "os", "pathlib",

@@ -1,6 +1,7 @@
 """Virtual time: an event loop's clock that stands still while anything can happen, and jumps when nothing can.
 
-Works on the event loop that is already running, whoever made it: the loop asks its selector to wait, and what stands
+Works on the event loop that is already running, no matter what made it: the loop asks its selector to wait, and what
+stands
 in the selector's place moves the clock to the next timer instead. So everything that waits on the loop takes no real
 time: sleeps of the test, timeouts and backoffs of steps, deadlines of runs.
 
@@ -22,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from perdure.errors import BadArgument, NothingLeft
+from perdure.errors import BadArgument, Deadlocked
 from perdure.limits import NEVER
 
 A = TypeVar("A", bound=Awaitable[Any])
@@ -68,7 +69,7 @@ class Background:
         """Whether code of a step is running."""
         return False
 
-    def nothing_left(self) -> bool:
+    def deadlocked(self) -> bool:
         """Nothing can happen any more. True if somebody who waits was told."""
         return False
 
@@ -230,9 +231,9 @@ class VirtualTime:
         if self._after:
             _resolve(self._after, False)
             return ()
-        if sum(each.nothing_left() for each in self.background):  # all of them, not only the first
+        if sum(each.deadlocked() for each in self.background):  # all of them, not only the first
             return ()
-        raise NothingLeft(
+        raise Deadlocked(
             "the test waits for something that can never happen: no run, no step and no timer is left that could "
             "bring it about."
         )

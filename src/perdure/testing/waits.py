@@ -8,7 +8,10 @@ from typing import Any, TypeAlias
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadArgument
-from perdure.kernel.operation import ChildOperation, Operation, ReceiveOperation, StepOperation
+from perdure.kernel.operations.base import Operation
+from perdure.kernel.operations.child import ChildOperation
+from perdure.kernel.operations.receive import ReceiveOperation
+from perdure.kernel.operations.step import StepOperation
 
 #: An event type, a step, a workflow, or a kind, name or location as text; None: anything but a step.
 Wanted: TypeAlias = type | Step[..., Any] | Workflow[..., Any] | str | None

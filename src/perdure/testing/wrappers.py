@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from perdure.errors import StoreUnavailable
-from perdure.store.base import CommitResult, Created, Creation, Existing, NewRun, Store, Turn
+from perdure.store.model import NewRun
+from perdure.store.protocol import Store
+from perdure.store.turn import CommitResult, Created, Creation, Existing, Turn
 
 T = TypeVar("T")
 
@@ -17,7 +19,7 @@ class CrashingStore:
     """Passes everything on, until `limit` records (or commits) are durable; then the process is as good as dead.
 
     The fatal commit is durable, but nobody ever hears its answer. `before=True` dies just before it instead. `dead` is
-    set when it has happened; whoever runs the engine then abandons it.
+    set when it has happened; the test that runs the engine then abandons it.
     """
 
     def __init__(
@@ -28,7 +30,8 @@ class CrashingStore:
         before: bool = False,
         unit: Literal["records", "commits"] = "records",
     ) -> None:
-        self._store = store
+        #: The store that this one stands before; code that looks for a store in memory looks there.
+        self.wrapped = store
         self._limit = limit
         self._before = before
         self._unit = unit
@@ -40,7 +43,7 @@ class CrashingStore:
         self._waiting: list[asyncio.Future[None]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self.wrapped, name)
 
     def _count(self, rows: int) -> bool:
         """Whether this commit is the one to die at."""
@@ -70,15 +73,15 @@ class CrashingStore:
         fatal = self._count(1 + (len(turn.entries) if turn is not None else 0))
         if self.dead.is_set() or fatal:
             self.last = ("started", "")
-            return await self._die(lambda: self._store.create(new, turn))  # type: ignore[no-any-return]
-        return await self._store.create(new, turn)
+            return await self._die(lambda: self.wrapped.create(new, turn))  # type: ignore[no-any-return]
+        return await self.wrapped.create(new, turn)
 
     async def create_all(self, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
         fatal = self._count(sum(1 + (len(turn.entries) if turn is not None else 0) for _, turn in creations))
         if self.dead.is_set() or fatal:
             self.last = ("started", "")
-            return await self._die(lambda: _wait(self._store.create_all(creations)))  # type: ignore[no-any-return]
-        return await self._store.create_all(creations)
+            return await self._die(lambda: _wait(self.wrapped.create_all(creations)))  # type: ignore[no-any-return]
+        return await self.wrapped.create_all(creations)
 
     async def commit(self, turns: Sequence[Turn]) -> Sequence[CommitResult]:
         if self.dead.is_set():
@@ -86,8 +89,8 @@ class CrashingStore:
         if self._count(sum(len(turn.entries) for turn in turns)):
             rows = [entry.row for turn in turns for entry in turn.entries]
             self.last = (rows[-1].kind, rows[-1].location) if rows else ("no record", "")
-            return await self._die(lambda: _wait(self._store.commit(turns)))  # type: ignore[no-any-return]
-        return await self._store.commit(turns)
+            return await self._die(lambda: _wait(self.wrapped.commit(turns)))  # type: ignore[no-any-return]
+        return await self.wrapped.commit(turns)
 
 
 async def _wait(awaitable: Awaitable[T]) -> T:
@@ -100,8 +103,8 @@ CALLS = frozenset(
         "create", "create_all", "append", "request_cancel", "terminate", "resume", "register_worker",
         "unregister_worker", "renew", "reap", "claim", "acquit", "held", "load", "commit", "release", "park", "news",
         "get", "list_runs", "count_runs", "journal", "inbox", "workers", "pause", "unpause", "reopen", "restore",
-        "delete", "dead_workers", "publish", "spread", "reply", "replay_letter", "remove_letters", "tidy_events",
-        "publications", "letters", "expired_events",
+        "delete", "dead_workers", "publish", "spread", "reply", "replay_dead_letter", "remove_dead_letters",
+        "tidy_events", "publications", "dead_letters", "expired_events",
     }
 )  # fmt: skip
 
@@ -116,7 +119,7 @@ class FaultyStore:
     calls = CALLS
 
     def __init__(self, store: Store, fail_at: int, *, after: bool, only: str | None = None, times: int = 1) -> None:
-        self._store = store
+        self.wrapped = store
         self.fail_at = range(fail_at, fail_at + times if fail_at else 0)
         self.after = after
         self.only = only
@@ -124,7 +127,7 @@ class FaultyStore:
         self.failed: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        target = getattr(self._store, name)
+        target = getattr(self.wrapped, name)
         if name not in self.calls:
             return target
 

@@ -1,4 +1,4 @@
-"""DESIGN section 1, as a user writes it: accepted whole."""
+"""A whole program, as a user writes it: accepted by type checkers."""
 
 from __future__ import annotations
 

@@ -9,8 +9,10 @@ from typing import Any, assert_type
 import perdure
 from perdure import (
     ChildHandle,
+    EndedRun,
     Engine,
-    Invocation,
+    Err,
+    Ok,
     RunHandle,
     continue_as,
     event,
@@ -18,8 +20,10 @@ from perdure import (
     sleep,
     start_child,
     step,
+    wait_for_any,
     workflow,
 )
+from perdure.types import Invocation
 
 
 @event
@@ -88,6 +92,12 @@ async def parent_of(number: int) -> Receipt | None:
     assert_type(task.result(), Receipt)
     assert_type(other.result(), list[Receipt])
     assert_type(await asyncio.wait_for(charge_card(number), 3), Receipt)
+    assert_type(await wait_for_any(["a", "b"]), EndedRun[Any])
+    ended = await wait_for_any(("a", "b"), result=Receipt)
+    assert_type(ended, EndedRun[Receipt])
+    assert_type(ended.run_id, str)
+    assert_type(ended.outcome, Ok[Receipt] | Err)
+    assert_type(ended.result(), Receipt)
     await sleep("5 minutes")
     await give_nothing()
     if number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perdure import Engine, event, receive, sleep, start_child, step, workflow
+from perdure import Engine, event, receive, sleep, start_child, step, wait_for_any, workflow
 
 
 @event
@@ -38,6 +38,8 @@ async def takes_text(text: str, *, twice: bool = False) -> str:
     number: str = await handle  # E
     await start_child(takes_number)  # E
     await sleep(None)  # E
+    await wait_for_any("run-1")  # E
+    await wait_for_any({"run-1", "run-2"})  # E
     arrived: str = await receive(Arrived)  # E
     return f"{text}{wrong}{number}{arrived}"
 

@@ -47,14 +47,14 @@ def made_durable(function: FunctionType, settings: StepOptions, local: dict[str,
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     cells[RUNTIME] = CellType(runtime)
     closure = tuple(cells[name] for name in made.co_freevars)
-    twin = FunctionType(made, function.__globals__, function.__name__, function.__defaults__, closure)
-    twin.__kwdefaults__ = function.__kwdefaults__
-    twin.__annotations__ = dict(function.__annotations__)
-    twin.__dict__.update(function.__dict__)
-    twin.__qualname__ = function.__qualname__
-    twin.__module__ = function.__module__
-    twin.__doc__ = function.__doc__
-    return twin
+    copied = FunctionType(made, function.__globals__, function.__name__, function.__defaults__, closure)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__annotations__ = dict(function.__annotations__)
+    copied.__dict__.update(function.__dict__)
+    copied.__qualname__ = function.__qualname__
+    copied.__module__ = function.__module__
+    copied.__doc__ = function.__doc__
+    return copied
 
 
 def _compiled(body: ast.AsyncFunctionDef, original: CodeType) -> CodeType:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from perdure.authoring.auto.names import Names, definitions_of
 from perdure.authoring.auto.source import Source
 from perdure.errors import NotRewritable, UnstorableType
-from perdure.kernel.codec import why_not_storable
+from perdure.kernel.values import why_not_storable
 
 
 def refuse(source: Source, node: ast.AST, what: str, instead: str) -> NoReturn:

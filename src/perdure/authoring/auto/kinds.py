@@ -107,7 +107,7 @@ def _function_kind(function: FunctionType) -> Kind:
 def _real_kind(function: Any) -> Kind:
     if function in _READS or function.__module__ in _READ_MODULES:
         return Kind.READ
-    owner = getattr(function, "__self__", None)  # secrets.randbits is a method of a source of chance
+    owner = getattr(function, "__self__", None)  # secrets.randbits is a method of a source of randomness
     if owner is not None and type(owner).__name__ == "SystemRandom":
         return Kind.READ
     return _module_kind(function.__module__)

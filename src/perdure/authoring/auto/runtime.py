@@ -3,6 +3,8 @@
 A function that does something becomes an ordinary step, made from the function and kept with it: so its record, its
 retries, its cancellation, its divergence and everything that people see of it are those of any step. It runs off the
 workflow's loop, with copies of its arguments.
+
+Over 450 lines, and still one thing: one method for each question that a rewritten function can ask.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ from perdure.authoring.repeat import traverse
 from perdure.authoring.step import Step
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadDefinition, Critical, LostChange, NotRewritable, NotStorable
-from perdure.kernel import verbs
-from perdure.kernel.codec import codec_for, why_not_storable
+from perdure.kernel.marks import noted
 from perdure.kernel.shims import REAL, WATCHED
 from perdure.kernel.sites import caller_site
+from perdure.kernel.values.codec import codec_for, why_not_storable
+from perdure.kernel.verbs import clock
+from perdure.kernel.verbs.current import running_run
 
 _ANY = codec_for(Any)
 _SCALARS = frozenset({int, float, str, bool, bytes, type(None)})
@@ -76,7 +80,7 @@ class AutoRuntime:
                 args = (self.order(args[0]), *args[1:])
             return callee(*args, **kwargs)
         if _is_sleep(function):
-            return await verbs.sleep(*args, **kwargs)
+            return await clock.sleep(*args, **kwargs)
         if kind is Kind.INLINE:
             given = None if in_place else self._given(function, args, kwargs)
             if given is None:
@@ -276,11 +280,11 @@ class AutoRuntime:
 
     def _read(self, name: str, read: Callable[[], Any]) -> Any:
         """A value of this process. It causes nothing, so it needs no commit before the code goes on."""
-        run = verbs.running_run()
+        run = running_run()
         what = f"what {name!r} gave in auto workflow {self._workflow!r}"
         if run is None:
             return read()
-        return _ANY.decode(run.noted(name, lambda: _ANY.encode(read(), what)), what)
+        return _ANY.decode(noted(run, name, lambda: _ANY.encode(read(), what)), what)
 
     def _refuse(self, what: str, instead: str) -> Never:
         place = caller_site(2) or os.path.basename(self._file)

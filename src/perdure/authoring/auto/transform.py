@@ -11,6 +11,8 @@
 
 What is called is only known when it runs, so that is when the runtime decides. New nodes take the place of the call
 they stand for, so lines, columns, tracebacks and breakpoints stay where they were.
+
+The rewriter has more than 25 methods: one for each kind of node that it treats, as visitors of trees have.
 """
 
 from __future__ import annotations
@@ -212,8 +214,8 @@ class Rewriter(ast.NodeTransformer):
         if self._defines and not any(self._called(repeated)):
             return self._block_after(node, before)  # it may make a list of classes, which cannot be stored
         functions = ast.copy_location(ast.Tuple(self._functions(repeated), ast.Load()), node)
-        twin = copy.deepcopy(node)
-        after = self._block_after(twin, list(self._evaluated_before(twin)))
+        duplicate = copy.deepcopy(node)
+        after = self._block_after(duplicate, list(self._evaluated_before(duplicate)))
         test = ast.Call(_question("makes_coroutines", node), [_thunk(functions, node)], [])
         chosen = ast.IfExp(ast.copy_location(test, node), after, self._block_after(node, []))
         return ast.copy_location(chosen, node)

@@ -1,4 +1,4 @@
-"""A whole group of plain changes as one statement: the fast lane of the writer.
+"""A whole group of plain changes as one statement: the fast path of the writer.
 
 `apsw` gives up the interpreter's lock while SQLite works, and must then wait for the busy event loop to give it back:
 up to five milliseconds, for every statement. Row by row the two threads would take turns where they should overlap. So
@@ -17,12 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import native
-from perdure.kernel.journal import Row
-from perdure.store.base import PLAIN, TERMINAL, Created, Creation, Entry, NewRun, RunKey, Status, StepTurn, Turn
+from perdure.store.model import NewRun, RunKey
 from perdure.store.refusals import FIRST_POSITION
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import STATEMENT_FAULTS, Session
+from perdure.store.turn import NO_EFFECTS, Created, Creation, Turn, goes_from_step_to_step, only_opens
 
 _BULK, _STEP, _KEY = SQL["bulk"], SQL["step"], SQL["key_of_run"]
 
@@ -70,11 +69,7 @@ class Bulk:
     def add(self, turns: Sequence[Turn], creations: Sequence[Creation]) -> bool:
         """False if one of them is not plain; the whole is then of no use."""
         try:
-            for turn in turns:
-                if type(turn) is StepTurn:
-                    self._add_step(turn)
-                else:
-                    self._add_turn(turn)
+            self._add_turns(turns)
             for new, opening in creations:
                 self._add_run(new, opening)
         except _Unusual:
@@ -99,18 +94,24 @@ class Bulk:
         found: RunKey = session.value(_KEY, (self._runs[0][0],)) if self._runs else 0
         return found
 
-    def _add_step(self, turn: StepTurn) -> None:
-        seq, at, _, location, data, check = turn.entries[0].row
-        frontier = turn.frontier
-        if frontier is None or seq != turn.expected_seq:  # a mistake of the caller: the long way says what to do
-            raise _Unusual
-        size, begin = len(data), self._end
-        self._end = end = begin + size + len(frontier)
-        if end - begin > BULK_BYTES_MAX:
-            raise _Unusual
-        self._parts += (data, frontier)
-        after = begin + size
-        self._stepped.append((turn.key, turn.epoch, seq, at, after, len(frontier), location, check, begin, size))
+    def _add_turns(self, turns: Sequence[Turn]) -> None:
+        # Most turns go from step to step, so those are dealt with here, without a call for each.
+        stepped, parts, end = self._stepped, self._parts, self._end
+        for turn in turns:
+            if not goes_from_step_to_step(turn):
+                self._end = end
+                self._add_turn(turn)
+                end = self._end
+                continue
+            seq, at, _, location, data, check = turn.entries[0].row
+            frontier = turn.frontier or b""
+            size, rest = len(data), len(frontier)
+            if size + rest > BULK_BYTES_MAX:
+                raise _Unusual
+            stepped.append((turn.key, turn.epoch, seq, at, end + size, rest, location, check, end, size))
+            parts += (data, frontier)
+            end += size + rest
+        self._end = end
 
     def _add_turn(self, turn: Turn) -> None:
         if turn.consumed or turn.pruned or turn.continued is not None or turn.notice is not None:
@@ -191,17 +192,6 @@ class Bulk:
         return begin, size
 
 
-native.bind_bulk({
-    "Bulk": Bulk, "Unusual": _Unusual, "Turn": Turn, "Entry": Entry, "Row": Row, "NewRun": NewRun,
-    "Status": Status, "TERMINAL": tuple(TERMINAL), "FIRST_POSITION": FIRST_POSITION, "names": globals(),
-})  # fmt: skip
-
-
-def only_opens(turn: Turn) -> bool:
-    """Whether a first turn merely says what the run waits for: then it is part of the new row, not a change of it."""
-    return not turn.entries and not turn.status.terminal and turn.continued is None
-
-
 Request = tuple[Sequence[Turn], Sequence[Creation]]
 
 
@@ -238,20 +228,18 @@ def commit_all(
     key = bulk.first_key(session)
     answers: list[Sequence[Any]] = []
     for turns, creations in requests:
-        created: list[Any] = [PLAIN] * len(turns)
+        created: list[Any] = [NO_EFFECTS] * len(turns)
         for new, _ in creations:
-            created.append(Created(key=key, epoch=int(new.owner is not None), committed=PLAIN))
+            created.append(Created(key=key, epoch=int(new.owner is not None), committed=NO_EFFECTS))
             key += 1
         answers.append(created)
     return answers
 
 
-def commit_step(session: Session, turn: StepTurn) -> bool:
+def commit_step(session: Session, turn: Turn) -> bool:
     """Carry out one turn by one statement, in a transaction of its own: a chain of steps has no group to be part of.
     False: nothing was done, it has to go the long way."""
     seq, at, _, location, data, check = turn.entries[0].row
-    if turn.frontier is None or seq != turn.expected_seq:
-        return False
     try:
         session.execute(_STEP, (turn.key, turn.epoch, seq, at, location, data, check, turn.frontier))
     except _UNSUITABLE:

@@ -1,17 +1,18 @@
-"""Published events, and what a turn does to the waits of its run. `store.memory_events` says what must hold and why;
-this is the same in SQL. Each function runs inside somebody's transaction.
+"""Published events, and what a turn does to the waits of its run. `store.memory.events` says what must hold and why;
+this is the same in SQL. Each function runs inside a transaction of its caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perdure.limits import SPREAD_RUNS_MAX
-from perdure.store.base import CLAIMABLE, Delivery, ItemKind, NewItem, Published, RunKey, Spread
+from perdure.store import rules
+from perdure.store.model import CLAIMABLE, Delivery, ItemKind, NewItem, Published, RunKey, Spread
 from perdure.store.sqlite.inbox import find_receiver_by_key, put
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import inbox_item, policy_text, read_policy
+from perdure.store.sqlite.rows import Values, inbox_item, policy_text, read_policy, stored_item
 from perdure.store.sqlite.session import Session
 
 _WAITS, _SET_WAIT, _FREE, _NOTE_SHARED = (
@@ -20,7 +21,7 @@ _WAITS, _SET_WAIT, _FREE, _NOTE_SHARED = (
 _LAST, _COUNT_HELD, _ROOM = SQL["last_publication"], SQL["count_held"], SQL["run_with_room"]
 _ACCEPTABLE = SQL["acceptable_publications"]
 
-#: Stands for all types: see `memory_events.EVERY`.
+#: Stands for all types: see `store.memory.events`.
 EVERY = ""
 
 #: Rows of a log read at once.
@@ -39,14 +40,6 @@ class Publication(NamedTuple):
     expires_at: int | None
     last_run: RunKey
     spread_after: RunKey | None
-
-    def is_for(self, key: RunKey, since: int | None, at: int) -> bool:
-        """Whether a run may have it; `since`: the newest publication when that run began to wait."""
-        if self.expires_at is not None and self.expires_at <= at:
-            return False
-        if self.delivery == "after_create":
-            return key <= self.last_run
-        return self.delivery != "after_wait" or (since is not None and since < self.id)
 
 
 class Wait(NamedTuple):
@@ -117,26 +110,20 @@ def _catch_up(
     at: int,
     pending_max: int,
 ) -> list[Delivery]:
-    """Copy shared events that the run has not had. All that are new, in order: a later one must not overtake."""
+    """Copy shared events that the run has not had."""
     if not new:
         return []
-    deliveries: list[Delivery] = []
     room = pending_max - session.value(SQL["count_unread"], (key, kind))
-    shared = 0
-    for published in new:
-        if published.is_for(key, since, at):
-            if room <= len(deliveries):
-                break  # the rest when it has read some
-            deliveries.append(_copy(session, key, published))
-        shared = published.id
-    if shared:
-        session.execute(_NOTE_SHARED, (shared, key, kind))
+    given, had = rules.copies(new, key, since, at, room)
+    deliveries = [_copy(session, key, published) for published in given]
+    if had:
+        session.execute(_NOTE_SHARED, (had, key, kind))
     return deliveries
 
 
 def place(session: Session, published: Publication, at: int, but: RunKey = 0) -> list[Delivery]:
     """Let one of the runs that wait hold a single event, if one may and has room: the oldest run of them."""
-    if published.expires_at is not None and published.expires_at <= at:
+    if rules.is_over(published.expires_at, at):
         return []
     described = (published.type, published.id, published.delivery, published.last_run, but)
     key = session.value(_ROOM, described)
@@ -155,7 +142,7 @@ def _fetch(session: Session, key: RunKey, wait: Wait, since: int | None, at: int
         page = [Publication._make(values) for values in session.rows(_ACCEPTABLE, (wait.type, after, key, _PAGE))]
         for published in page:
             after = published.id
-            if published.is_for(key, since, at):
+            if rules.may_have(published, key, since, at):
                 deliveries.append(_hold(session, key, published))
                 if room <= len(deliveries):
                     break
@@ -193,13 +180,13 @@ def settle(
     key: RunKey,
     waits: Mapping[str, int] | None,
     returned: Sequence[int],
-    buried: Set[str],
+    dead: Set[str],
     at: int,
     pending_max: int,
 ) -> list[Delivery]:
     """The run now waits for these types, and hands back events that it holds and does not take.
 
-    `buried`: types of which it may have room for another, because one was no good.
+    `dead`: types of which it may have room for another, because one was no good.
     """
     freed = [one for item_id in returned for one in _let_go(session, key, session.rows(SQL["item"], (item_id, key)))]
     before = {wait.type: wait for wait in map(Wait._make, session.rows(_WAITS, (key,)))}
@@ -207,7 +194,7 @@ def settle(
     if waits is not None:
         deliveries += _settle_waits(session, key, waits, before, freed, at, pending_max)
     else:
-        for kind in sorted((buried | {published.type for published in freed}) & before.keys()):
+        for kind in sorted((dead | {published.type for published in freed}) & before.keys()):
             session.execute(SQL["count_again"], (key, kind))
             if _refuse(session, key, kind, freed):
                 session.execute(SQL["note_refusal"], (key, kind))
@@ -246,7 +233,8 @@ def _settle_waits(
         if wait.refused:
             session.execute(SQL["forget_refusals"], (key, kind))
         refused = int(_refuse(session, key, kind, freed)) if freed and wanted else 0
-        now = Wait(kind, wanted, held, wait.since if wait.wanted or not wanted else last, wait.shared, refused)
+        begun = rules.waits_since(wanted, wait.wanted, wait.since, last)
+        now = Wait(kind, wanted, held, begun, wait.shared, refused)
         if now != wait or (kind not in before and floor):
             session.execute(_SET_WAIT, (key, *now))
         if not last or not (wanted or wait.wanted):
@@ -259,11 +247,11 @@ def _settle_waits(
     return deliveries
 
 
-def _let_go(session: Session, key: RunKey, items: Iterable[tuple[Any, ...]]) -> list[Publication]:
+def _let_go(session: Session, key: RunKey, items: Iterable[Values]) -> list[Publication]:
     """Take events that the run holds out of its inbox."""
     freed: list[Publication] = []
     for item in map(inbox_item, items):
-        if item.publication and item.policy.single:
+        if rules.is_held(item):
             session.execute(SQL["take_item"], (item.id, key))
             session.execute(SQL["hold_publication"], (None, item.publication))
             found = session.row(SQL["publication"], (item.publication,))
@@ -292,3 +280,26 @@ def look_again(session: Session, key: RunKey, at: int) -> None:
         if wait.wanted:
             session.execute(SQL["count_again"], (key, wait.type))
             _fetch(session, key, wait, wait.since, at)
+
+
+# -- in time ---------------------------------------------------------------------------------------------
+
+
+def tidy(session: Session, at: int, before: int, limit: int) -> int:
+    unread = 0
+    over = session.rows(SQL["late_publications"], (at, limit)) + session.rows(SQL["old_publications"], (before, limit))
+    for publication, kind, single in dict.fromkeys(over):
+        session.execute(SQL["remove_publication"], (publication,))
+        if single:
+            session.execute(SQL["count_expired"], (kind,))
+            unread += 1
+    for stored in map(stored_item, session.rows(SQL["late_items"], (at, limit))):
+        session.execute(SQL["take_item"], (stored.id, stored.run_key))
+        session.execute(SQL["count_expired"], (stored.type,))
+        if rules.is_held(stored.shown()):
+            session.execute(SQL["remove_publication"], (stored.publication,))
+            look_again(session, stored.run_key, at)
+        unread += 1
+    session.execute(SQL["remove_old_replies"], (before, limit))
+    session.execute(SQL["remove_old_publication_keys"], (before, limit))
+    return unread

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perdure.store.base import TERMINAL, Delivery, InboxItem, ItemKind, NewItem, RunKey
+from perdure.store import refusals, rules
+from perdure.store.model import Appended, Delivery, InboxItem, ItemKind, NewItem, RunKey
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.rows import inbox_item, policy_text
 from perdure.store.sqlite.session import Session
@@ -36,6 +37,13 @@ def find_receiver_by_key(session: Session, key: RunKey) -> Receiver | None:
     return None if found is None else Receiver._make(found)
 
 
+def existing_receiver(session: Session, run_id: str) -> Receiver:
+    receiver = find_receiver(session, run_id)
+    if receiver is None:
+        raise refusals.not_found(run_id)
+    return receiver
+
+
 def find_open_children(session: Session, key: RunKey) -> list[Receiver]:
     return [Receiver._make(found) for found in session.rows(_CHILDREN, (key,))]
 
@@ -45,24 +53,41 @@ def whole_inbox(session: Session, key: RunKey) -> list[InboxItem]:
     return [inbox_item(values) for values in sorted(session.rows(SQL["whole_inbox"], (key,)))]  # ids come first
 
 
-def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int = 0) -> Delivery | str:
-    """Put an item into an inbox. A text is the reason why not; the empty one: had it before.
+# -- clients ---------------------------------------------------------------------------------------------
 
-    Writes nothing unless it returns a delivery.
-    """
+
+def append(session: Session, run_id: str, item: NewItem, pending_max: int) -> Appended:
+    receiver = existing_receiver(session, run_id)
+    outcome = offer(session, receiver, item, pending_max)
+    if isinstance(outcome, Delivery):
+        return Appended(delivery=outcome)
+    if outcome:
+        raise refusals.refused(outcome, run_id, receiver.status, item.type, pending_max)
+    return Appended(delivery=None)
+
+
+def request_cancel(session: Session, run_id: str, item: NewItem) -> Delivery | None:
+    outcome = offer(session, existing_receiver(session, run_id), item)
+    return outcome if isinstance(outcome, Delivery) else None
+
+
+# -- the way in ------------------------------------------------------------------------------------------
+
+
+def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int = 0) -> Delivery | rules.Refusal:
+    """Put an item into an inbox, or say why not. Writes nothing unless it returns a delivery."""
     key = receiver.key
-    # Before anything else: the repeat of a call whose answer got lost must succeed, also if the run has read
-    # the first one and ended since (testing/store/inbox.py).
-    if item.dedup is not None and session.row(_HAS_DEDUP, (key, item.dedup)) is not None:
-        return ""
-    if receiver.status in TERMINAL:
-        return "finished"
+    refused = rules.refusal(
+        item,
+        receiver.status,
+        seen=item.dedup is not None and session.row(_HAS_DEDUP, (key, item.dedup)) is not None,
+        cancel_requested=bool(receiver.cancel_requested),
+        is_full=lambda: _is_full(session, key, item.type, pending_max),
+    )
+    if refused is not None:
+        return refused
     if item.kind is ItemKind.CANCEL:
-        if receiver.cancel_requested:
-            return ""
         session.execute(_MARK_CANCEL, (key,))
-    elif item.kind is ItemKind.EVENT and _is_full(session, key, item.type, pending_max):
-        return "full"
     return put(session, receiver, item)
 
 

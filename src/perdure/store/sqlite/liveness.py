@@ -109,7 +109,7 @@ def take_if_dead(database: str, worker_id: str) -> WorkerLock | bool:
 
 
 def is_dead(database: str, worker_id: str) -> bool:
-    """Only a look: the file stays for whoever reaps the worker."""
+    """Only a look: the file stays for the process that reaps the worker."""
     verdict = take_if_dead(database, worker_id)
     if isinstance(verdict, WorkerLock):
         verdict.abandon()

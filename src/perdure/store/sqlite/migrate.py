@@ -72,7 +72,7 @@ def recognise(session: Session, path: str) -> int:
 def _upgrade(session: Session, path: str) -> None:
     session.execute(SQL["begin"])
     try:
-        # Read again: whoever held the lock before us may have done the work.
+        # Read again: the holder of the lock before us may have done the work.
         version = recognise(session, path)
         for number, migration in MIGRATIONS:
             if number > version:

@@ -1,7 +1,8 @@
 """Loads `queries.sql`: the text of every statement, by name.
 
 Texts are constants, so SQLite's statement cache always hits, and nothing that a user wrote can become SQL
-(FAULTS S2): values travel as parameters only.
+(FAULTS S2): values travel as parameters only. What several statements have in common is a fragment of the same file,
+put in when the file is loaded.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_HEADING = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+_PLACE = re.compile(r"\{(\w+)\}")
 
 
 def split(text: str) -> Mapping[str, str]:
-    """The statements of a file, by name, without their comments."""
-    parts = _NAME.split(text)[1:]
-    queries: dict[str, str] = {}
-    for name, body in zip(parts[::2], parts[1::2], strict=True):
-        if name in queries:
+    """The statements of a file, by name, without their comments and with their fragments."""
+    kinds: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
+    parts = _HEADING.split(text)[1:]
+    for kind, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        if name in kinds[kind]:
             raise ValueError(f"two queries are named {name!r}")
         lines = (line for line in body.splitlines() if not line.startswith("--"))
-        queries[name] = "\n".join(lines).strip().removesuffix(";")
+        kinds[kind][name] = "\n".join(lines).strip().removesuffix(";")
+    fragments = kinds["fragment"]
+    queries = {name: _PLACE.sub(lambda place: fragments[place[1]], body) for name, body in kinds["name"].items()}
     return MappingProxyType(queries)
 
 

@@ -1,6 +1,24 @@
 -- Every statement of the SQLite store. `queries.py` splits this file at the `-- name:` lines; the line below a
 -- name says what the statement is for. Parameters are positional, in the order in which they appear, or
 -- numbered where one is used twice.
+-- A name in braces stands for a fragment, which is written once, here at the top.
+
+-- fragment: claimable
+-- The statuses of runs that a worker may claim, and that turns are accepted for: `model.CLAIMABLE`. In this order, which
+-- is that of the partial indexes in schema.sql: SQLite uses them only for the same words.
+('pending', 'running', 'waiting')
+
+-- fragment: receiver
+-- What must be known of a run before something is put into its inbox: `inbox.Receiver`.
+key, id, status, owner, cancel_requested, last_item
+
+-- fragment: publication
+-- A published event as the log has it: `events.Publication`.
+id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after
+
+-- fragment: record
+-- A record: `kernel.journal.Row`.
+seq, at, kind, location, data, "check"
 
 -- == turns ==============================================================================================
 
@@ -10,14 +28,14 @@
 UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, wake_at = ?4, frontier = ?5,
     custom_status = coalesce(?6, custom_status), state = coalesce(?7, state),
     recoveries = iif(?2 > next_seq, 0, recoveries), reason = NULL
-WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN ('pending', 'running', 'waiting');
+WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN {claimable};
 
 -- name: finish_run
 -- The last turn: terminal, nobody's, nothing to wake for.
 UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, finished_at = ?3, wake_at = NULL, owner = NULL,
     frontier = ?4, custom_status = coalesce(?5, custom_status), state = coalesce(?6, state), recoveries = 0,
     reason = NULL
-WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN ('pending', 'running', 'waiting');
+WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN {claimable};
 
 -- name: leaves_something
 -- Whether something ever came for a run that has just ended, or somebody wants to hear of its end: without either,
@@ -29,7 +47,7 @@ SELECT last_item OR watched FROM runs WHERE key = ?;
 UPDATE runs SET status = ?, next_seq = 2, generation = generation + 1, workflow = ?, version = ?, updated_at = ?,
     wake_at = ?, frontier = ?, custom_status = coalesce(?, custom_status), state = coalesce(?, state),
     recoveries = 0, reason = NULL, cancel_requested = 0, pruned = 0
-WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN ('pending', 'running', 'waiting');
+WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN {claimable};
 
 -- name: add_record
 -- Append one record.
@@ -67,7 +85,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         frontier = substr(NEW.bytes, turn.value ->> '$[4]', turn.value ->> '$[5]'), recoveries = 0, reason = NULL
     FROM jsonb_each(NEW.stepped) AS turn
     WHERE runs.key = turn.value ->> '$[0]' AND epoch = turn.value ->> '$[1]' AND generation = 1
-        AND next_seq = turn.value ->> '$[2]' AND status IN ('pending', 'running', 'waiting');
+        AND next_seq = turn.value ->> '$[2]' AND status IN {claimable};
     SELECT RAISE(ABORT, 'a step does not fit') WHERE changes() <> NEW.stepped_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
     SELECT value ->> '$[0]', 1, value ->> '$[2]', value ->> '$[3]', 'step_done', value ->> '$[6]',
@@ -82,7 +100,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         recoveries = iif(turn.value ->> '$[1]' > next_seq, 0, recoveries), reason = NULL
     FROM jsonb_each(NEW.advanced) AS turn
     WHERE runs.key = turn.value ->> '$[4]' AND epoch = turn.value ->> '$[5]' AND generation = turn.value ->> '$[6]'
-        AND next_seq = turn.value ->> '$[7]' AND status IN ('pending', 'running', 'waiting');
+        AND next_seq = turn.value ->> '$[7]' AND status IN {claimable};
     SELECT RAISE(ABORT, 'a turn does not fit') WHERE changes() <> NEW.advanced_count;
     UPDATE runs SET status = turn.value ->> '$[0]', next_seq = turn.value ->> '$[1]', updated_at = turn.value ->> '$[2]',
         finished_at = turn.value ->> '$[2]', wake_at = NULL, owner = NULL,
@@ -94,7 +112,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         recoveries = 0, reason = NULL
     FROM jsonb_each(NEW.finished) AS turn
     WHERE runs.key = turn.value ->> '$[4]' AND epoch = turn.value ->> '$[5]' AND generation = turn.value ->> '$[6]'
-        AND next_seq = turn.value ->> '$[7]' AND status IN ('pending', 'running', 'waiting')
+        AND next_seq = turn.value ->> '$[7]' AND status IN {claimable}
         AND last_item = 0 AND watched = 0; -- otherwise more is to be done than this
     SELECT RAISE(ABORT, 'a last turn does not fit') WHERE changes() <> NEW.finished_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
@@ -133,7 +151,7 @@ CREATE TEMP TRIGGER step_carry_out INSTEAD OF INSERT ON step BEGIN
     UPDATE runs SET status = 'running', next_seq = NEW.seq + 1, updated_at = NEW.at, wake_at = NULL,
         frontier = NEW.frontier, recoveries = 0, reason = NULL
     WHERE key = NEW.run_key AND epoch = NEW.epoch AND generation = 1 AND next_seq = NEW.seq
-        AND status IN ('pending', 'running', 'waiting');
+        AND status IN {claimable};
     SELECT RAISE(ABORT, 'the step does not fit') WHERE changes() <> 1;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
     VALUES (NEW.run_key, 1, NEW.seq, NEW.at, 'step_done', NEW.location, NEW.data, NEW."check");
@@ -151,11 +169,11 @@ SELECT key FROM runs WHERE id = ?;
 
 -- name: receiver_by_id
 -- What must be known of a run before something is put into its inbox.
-SELECT key, id, status, owner, cancel_requested, last_item FROM runs WHERE id = ?;
+SELECT {receiver} FROM runs WHERE id = ?;
 
 -- name: receiver_by_key
 -- The same for a parent.
-SELECT key, id, status, owner, cancel_requested, last_item FROM runs WHERE key = ?;
+SELECT {receiver} FROM runs WHERE key = ?;
 
 -- name: parent_of_run
 -- Whom to tell about the end of a run.
@@ -163,7 +181,7 @@ SELECT parent_key FROM runs WHERE key = ? AND parent_key IS NOT NULL;
 
 -- name: open_children
 -- The same for the children of a run that ends from outside.
-SELECT key, id, status, owner, cancel_requested, last_item FROM runs WHERE parent_key = ? AND finished_at IS NULL;
+SELECT {receiver} FROM runs WHERE parent_key = ? AND finished_at IS NULL;
 
 -- name: has_dedup
 -- Was this item taken before?
@@ -208,7 +226,7 @@ UPDATE runs SET cancel_requested = 1 WHERE key = ?;
 -- Publish an event. The newest run at this moment tells who was created before it.
 INSERT INTO publications (type, single, data, published_at, policy, delivery, expires_at, last_run, spread_after)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'runs'), 0), ?8)
-RETURNING id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after;
+RETURNING {publication};
 
 -- name: has_publication_key
 -- Was this published before?
@@ -224,7 +242,7 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'publications'), 0
 
 -- name: next_spreading
 -- The oldest publication that not all who waited have.
-SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+SELECT {publication} FROM publications
 WHERE spread_after IS NOT NULL ORDER BY id LIMIT 1;
 
 -- name: move_spreading
@@ -237,19 +255,19 @@ SELECT run_key, since, shared FROM waits WHERE type = ? AND wanted > 0 AND run_k
 
 -- name: free_publications
 -- A part of the log of a type, shared (0) or single (1): those that nobody holds, in the order of publishing.
-SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+SELECT {publication} FROM publications
 WHERE type = ? AND single = ? AND holder IS NULL AND id > ? ORDER BY id LIMIT ?;
 
 -- name: acceptable_publications
 -- The same of single ones, without those that a run handed back.
-SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+SELECT {publication} FROM publications
 WHERE type = ?1 AND single = 1 AND holder IS NULL AND id > ?2
     AND NOT EXISTS (SELECT 1 FROM refusals WHERE run_key = ?3 AND type = ?1 AND publication = publications.id)
 ORDER BY id LIMIT ?4;
 
 -- name: publication
 -- One that is being handed on.
-SELECT id, type, data, published_at, policy, delivery, expires_at, last_run, spread_after FROM publications
+SELECT {publication} FROM publications
 WHERE id = ? AND holder IS NULL;
 
 -- name: run_with_room
@@ -259,7 +277,7 @@ SELECT waits.run_key FROM waits CROSS JOIN runs ON runs.key = waits.run_key
 WHERE waits.type = ?1 AND waits.wanted > waits.held AND waits.run_key <> ?5
     AND NOT EXISTS (SELECT 1 FROM refusals WHERE run_key = waits.run_key AND type = ?1 AND publication = ?2)
     AND CASE ?3 WHEN 'after_create' THEN waits.run_key <= ?4 WHEN 'after_wait' THEN waits.since < ?2 ELSE 1 END
-    AND runs.status IN ('pending', 'running', 'waiting')
+    AND runs.status IN {claimable}
 ORDER BY waits.run_key LIMIT 1;
 
 -- name: hold_publication
@@ -335,25 +353,25 @@ DELETE FROM inbox WHERE run_key = ?;
 
 -- == dead letters, replies, watches =====================================================================
 
--- name: add_letter
+-- name: add_dead_letter
 -- An event did not reach its run.
 INSERT INTO dead_letters (type, data, policy, target, target_status, sent_at, died_at, reason)
 SELECT ?, ?, ?, id, status, ?, ?, ? FROM runs WHERE key = ?;
 
--- name: letter
+-- name: dead_letter
 -- One dead letter.
 SELECT * FROM dead_letters WHERE id = ?;
 
--- name: letters
+-- name: dead_letters
 -- A page of dead letters, oldest first.
 SELECT * FROM dead_letters WHERE (?1 IS NULL OR type = ?1) AND id > ?2 ORDER BY id LIMIT ?3;
 
--- name: letters_of_end
+-- name: dead_letters_of_end
 -- What a run had not read when it ended.
 SELECT dead_letters.* FROM dead_letters JOIN runs ON runs.id = dead_letters.target
 WHERE runs.key = ? AND died_at = ? AND dead_letters.reason = ? ORDER BY dead_letters.id;
 
--- name: remove_letter
+-- name: remove_dead_letter
 -- It was replayed, or nobody wants it any more.
 DELETE FROM dead_letters WHERE id = ?;
 
@@ -389,7 +407,7 @@ DELETE FROM watches WHERE target_key = ?;
 
 -- name: end_of_run
 -- What a run that has ended is known by: its last record.
-SELECT seq, at, kind, location, data, "check" FROM journal
+SELECT {record} FROM journal
 WHERE run_key = ? AND generation = ? ORDER BY seq DESC LIMIT 1;
 
 -- name: count_expired
@@ -413,7 +431,7 @@ SELECT id, type, single FROM publications WHERE holder IS NULL AND expires_at <=
 SELECT id, type, single FROM publications WHERE holder IS NULL AND published_at < ? ORDER BY published_at LIMIT ?;
 
 -- name: remove_old_replies
--- Whoever asked will not come any more.
+-- The caller will not come any more.
 DELETE FROM replies WHERE request IN (SELECT request FROM replies WHERE at < ? ORDER BY at LIMIT ?);
 
 -- name: remove_old_publication_keys
@@ -444,7 +462,7 @@ WHERE id = ?2 AND status = 'parked';
 -- name: park_run
 -- Stop a run until `resume`. `terminate` writes a record of the time this leaves behind, which may not go back.
 UPDATE runs SET status = 'parked', owner = NULL, reason = ?, updated_at = max(?, updated_at)
-WHERE key = ? AND epoch = ? AND status IN ('pending', 'running', 'waiting');
+WHERE key = ? AND epoch = ? AND status IN {claimable};
 
 -- name: is_parked
 -- Did an earlier call of the same worker park it already?
@@ -456,7 +474,7 @@ SELECT 1 FROM runs WHERE key = ? AND epoch = ? AND status = 'parked' AND reason 
 -- Stop a run until `unpause`. The owner stays, so that the item that tells it reaches it; the higher epoch refuses its
 -- late turns.
 UPDATE runs SET status = 'paused', epoch = epoch + 1, reason = ?1, updated_at = max(?2, updated_at)
-WHERE key = ?3 AND status IN ('pending', 'running', 'waiting');
+WHERE key = ?3 AND status IN {claimable};
 
 -- name: unpause_run
 -- Make a paused run claimable again.
@@ -465,7 +483,7 @@ UPDATE runs SET status = 'pending', owner = NULL, ready_at = 0, updated_at = max
 WHERE key = ?2 AND status = 'paused';
 
 -- name: drop_pause_items
--- They are for the worker that held the run; whoever claims it next has nothing to do with them.
+-- They are for the worker that held the run; the worker that claims it next has nothing to do with them.
 DELETE FROM inbox WHERE run_key = ? AND kind = 'pause';
 
 -- name: reopen_run
@@ -513,7 +531,7 @@ UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
     status = iif(status = 'pending', 'running', status)
 WHERE key IN (
     SELECT key FROM runs
-    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0 AND ready_at <= ?2
+    WHERE owner IS NULL AND status IN {claimable} AND recoveries = 0 AND ready_at <= ?2
         AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
     ORDER BY ready_at, key LIMIT ?3
 )
@@ -527,14 +545,14 @@ WHERE key IN (
     SELECT key FROM (
         SELECT key, ready_at FROM (
             SELECT key, ready_at FROM runs
-            WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0 AND ready_at <= ?2
+            WHERE owner IS NULL AND status IN {claimable} AND recoveries = 0 AND ready_at <= ?2
                 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
             ORDER BY ready_at, key LIMIT ?3
         )
         UNION ALL
         SELECT key, ready_at FROM (
             SELECT key, ready_at FROM runs
-            WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND recoveries = 1
+            WHERE owner IS NULL AND status IN {claimable} AND recoveries > 0 AND recoveries = 1
                 AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
             ORDER BY ready_at, key LIMIT ?3
         )
@@ -550,7 +568,7 @@ UPDATE runs SET owner = ?1, epoch = epoch + 1, recoveries = recoveries + 1,
     status = iif(status = 'pending', 'running', status)
 WHERE key IN (
     SELECT key FROM runs
-    WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > ?5 AND recoveries > 0
+    WHERE owner IS NULL AND status IN {claimable} AND recoveries > ?5 AND recoveries > 0
         AND ready_at <= ?2 AND workflow || char(10) || version NOT IN (SELECT value FROM jsonb_each(?4))
     ORDER BY recoveries DESC, ready_at, key LIMIT ?3
 )
@@ -563,10 +581,10 @@ UPDATE runs SET recoveries = min(recoveries, ?) WHERE key = ? AND epoch = ? AND 
 -- name: is_anything_due
 -- Whether a claim could find something.
 SELECT 1 FROM runs
-WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries = 0 AND ready_at <= ?1
+WHERE owner IS NULL AND status IN {claimable} AND recoveries = 0 AND ready_at <= ?1
 UNION ALL
 SELECT 1 FROM runs
-WHERE owner IS NULL AND status IN ('pending', 'running', 'waiting') AND recoveries > 0 AND ready_at <= ?1 LIMIT 1;
+WHERE owner IS NULL AND status IN {claimable} AND recoveries > 0 AND ready_at <= ?1 LIMIT 1;
 
 -- name: release_runs
 -- Give runs back until `ready_at`, or at once if an item came that the worker has not seen. One statement, so that
@@ -579,13 +597,13 @@ UPDATE runs SET owner = NULL, recoveries = 0, reason = released.value ->> 4,
         released.value ->> 3)
 FROM jsonb_each(?2) AS released
 WHERE runs.key = released.value ->> 0 AND +owner = ?1 AND epoch = released.value ->> 1
-    AND status IN ('pending', 'running', 'waiting');
+    AND status IN {claimable};
 
 -- name: let_go
 -- The owner has seen that somebody terminated or paused its runs; the same list.
 UPDATE runs SET owner = NULL
 WHERE key IN (SELECT value ->> 0 FROM jsonb_each(?2)) AND +owner = ?1
-    AND status NOT IN ('pending', 'running', 'waiting');
+    AND status NOT IN {claimable};
 
 -- name: free_runs
 -- A worker is gone: what only waited goes on waiting, the rest is due at once. The first parameter is 0 for a worker that
@@ -613,11 +631,11 @@ SELECT id, name, host, pid, started_at FROM workers ORDER BY started_at, id;
 
 -- name: runs_held
 -- The runs a worker may work on.
-SELECT key, epoch FROM runs WHERE owner = ? AND status IN ('pending', 'running', 'waiting');
+SELECT key, epoch FROM runs WHERE owner = ? AND status IN {claimable};
 
 -- name: fresh_items
 -- What arrived for a worker's runs after its cursor.
-SELECT runs.owner, inbox.* FROM inbox CROSS JOIN runs ON runs.key = inbox.run_key
+SELECT inbox.* FROM inbox CROSS JOIN runs ON runs.key = inbox.run_key
 WHERE inbox.id > ? AND runs.owner = ? ORDER BY inbox.id;
 
 -- name: last_item
@@ -644,7 +662,7 @@ SELECT runs.* FROM jsonb_each(?) AS wanted CROSS JOIN runs ON runs.key = wanted.
 
 -- name: records
 -- A part of a journal.
-SELECT seq, at, kind, location, data, "check" FROM journal
+SELECT {record} FROM journal
 WHERE run_key = ? AND generation = ? AND seq > ? ORDER BY seq LIMIT ?;
 
 -- name: whole_inbox
@@ -700,7 +718,7 @@ SELECT status, count(*) FROM runs WHERE finished_at IS NOT NULL GROUP BY status;
 
 -- name: begin
 -- Always IMMEDIATE: a deferred transaction that turns into a write fails at once when somebody else wrote
--- meanwhile, whatever the busy timeout says (FAULTS, rule 20).
+-- meanwhile, whatever the busy timeout says.
 BEGIN IMMEDIATE;
 
 -- name: begin_read

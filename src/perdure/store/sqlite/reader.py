@@ -7,12 +7,12 @@ from collections.abc import Callable
 import apsw
 
 from perdure.limits import SQLITE_GROUP_JOBS_MAX
-from perdure.store.sqlite.lane import Job, Lane, Outcome
+from perdure.store.sqlite.connection_thread import ConnectionThread, Job, Outcome
 from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.session import Session
 
 
-class Reader(Lane):
+class Reader(ConnectionThread):
     """Carries out jobs that only read, one after the other, each in its own snapshot if it asks for one."""
 
     def __init__(self, path: str, connect: Callable[[], Session], presence: Presence) -> None:

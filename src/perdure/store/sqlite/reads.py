@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from perdure.kernel.journal import Row
-from perdure.store.base import (
+from perdure.store.model import (
     TERMINAL,
     DeadLetter,
-    Delivery,
     InboxItem,
     Loaded,
-    News,
     Publication,
     RunFilter,
     RunKey,
     RunRow,
     Status,
-    WorkerInfo,
 )
 from perdure.store.sqlite.inbox import whole_inbox
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import Values, dead_letter, inbox_item, read_policy, records, run_row, worker_info
-from perdure.store.sqlite.session import Session
-
-T = TypeVar("T")
+from perdure.store.sqlite.rows import (
+    StoredRun,
+    Values,
+    dead_letter,
+    inbox_item,
+    read_policy,
+    records,
+    run_row,
+    stored_run,
+)
+from perdure.store.sqlite.session import Session, snapshot
 
 #: SQLite's largest integer: "no page before this one", and "no limit".
 _EVERYTHING = 2**63 - 1
 _LAST_CHARACTER = 0x10FFFF
-
-
-def _snapshot(session: Session, read: Callable[[], T]) -> T:
-    """Several reads of one state."""
-    session.execute(SQL["begin_read"])
-    try:
-        return read()
-    finally:
-        session.execute(SQL["commit"])
 
 
 # -- runs ------------------------------------------------------------------------------------------------
@@ -55,7 +49,7 @@ def get(session: Session, run_id: str) -> RunRow | None:
 def load(session: Session, keys: Sequence[RunKey]) -> Sequence[Loaded]:
     # One snapshot: a run row with the journal of a moment later would replay into a divergence.
     wanted = msgspec.json.encode(keys).decode()
-    return _snapshot(session, lambda: [_load(session, found) for found in session.rows(SQL["runs_by_keys"], (wanted,))])
+    return snapshot(session, lambda: [_load(session, found) for found in session.rows(SQL["runs_by_keys"], (wanted,))])
 
 
 def _load(session: Session, found: Values) -> Loaded:
@@ -77,27 +71,32 @@ def inbox(session: Session, key: RunKey, limit: int) -> Sequence[InboxItem]:
 
 def list_runs(session: Session, where: RunFilter, limit: int, before: RunKey | None) -> Sequence[RunRow]:
     below = _EVERYTHING if before is None else before
-    return [run_row(values) for values in _snapshot(session, lambda: _list(session, where, limit, below))]
+    return [run.shown() for run in snapshot(session, lambda: _list(session, where, limit, below))]
 
 
-def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list[Values]:
+def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list[StoredRun]:
     """Choose the statement whose index fits the filter best."""
     statuses = msgspec.json.encode(sorted(where.statuses)).decode()
     workflow, ended_before = where.workflow, where.finished_before
     if where.id_prefix is not None:
         ids = (where.id_prefix, _end_of_prefix(where.id_prefix))
         narrowed = (below, *ids, workflow, statuses, where.parent_key, limit, ended_before)
-        return session.rows(SQL["list_by_prefix"], narrowed)
+        return _found(session, SQL["list_by_prefix"], narrowed)
     if where.parent_key is not None:
-        return session.rows(SQL["list_children"], (below, where.parent_key, workflow, statuses, limit, ended_before))
+        children = (below, where.parent_key, workflow, statuses, limit, ended_before)
+        return _found(session, SQL["list_children"], children)
     if not where.statuses and ended_before is None:
-        return session.rows(SQL["list_all"], (below, workflow, limit))
+        return _found(session, SQL["list_all"], (below, workflow, limit))
     # Open and ended runs have indexes of their own; each gives its newest, already in order.
     ended = (where.statuses or TERMINAL) & TERMINAL
-    pages = [session.rows(SQL["list_ended"], (below, status, workflow, limit, ended_before)) for status in ended]
+    pages = [_found(session, SQL["list_ended"], (below, status, workflow, limit, ended_before)) for status in ended]
     if ended != where.statuses and ended_before is None:
-        pages.append(session.rows(SQL["list_open"], (below, statuses, workflow, limit)))
-    return list(heapq.merge(*pages, key=lambda values: -values[0]))[:limit]
+        pages.append(_found(session, SQL["list_open"], (below, statuses, workflow, limit)))
+    return list(heapq.merge(*pages, key=lambda run: -run.key))[:limit]
+
+
+def _found(session: Session, statement: str, parameters: Values) -> list[StoredRun]:
+    return [stored_run(values) for values in session.rows(statement, parameters)]
 
 
 def _end_of_prefix(prefix: str) -> str | bytes:
@@ -114,7 +113,7 @@ def _end_of_prefix(prefix: str) -> str | bytes:
 
 
 def count_runs(session: Session) -> Mapping[Status, int]:
-    counted = _snapshot(session, lambda: session.rows(SQL["count_open"]) + session.rows(SQL["count_ended"]))
+    counted = snapshot(session, lambda: session.rows(SQL["count_open"]) + session.rows(SQL["count_ended"]))
     return {Status(status): count for status, count in counted}
 
 
@@ -133,54 +132,23 @@ def reply(session: Session, request: str) -> bytes | None:
 def publications(session: Session, kind: str | None, limit: int, after: int) -> Sequence[Publication]:
     return [
         Publication(
-            id=values[0],
-            type=values[1],
-            data=values[2],
-            published_at=values[3],
-            policy=read_policy(values[4]),
-            expires_at=values[5],
-            holder=values[6],
+            id=publication,
+            type=type_name,
+            data=data,
+            published_at=published_at,
+            policy=read_policy(policy),
+            expires_at=expires_at,
+            holder=holder,
         )
-        for values in session.rows(SQL["publications"], (kind, after, limit))
+        for publication, type_name, data, published_at, policy, expires_at, holder in session.rows(
+            SQL["publications"], (kind, after, limit)
+        )
     ]
 
 
-def letters(session: Session, kind: str | None, limit: int, after: int) -> Sequence[DeadLetter]:
-    return [dead_letter(values) for values in session.rows(SQL["letters"], (kind, after, limit))]
+def dead_letters(session: Session, kind: str | None, limit: int, after: int) -> Sequence[DeadLetter]:
+    return [dead_letter(values) for values in session.rows(SQL["dead_letters"], (kind, after, limit))]
 
 
 def expired_events(session: Session) -> Mapping[str, int]:
     return dict(session.rows(SQL["expired_events"]))
-
-
-# -- workers ---------------------------------------------------------------------------------------------
-
-
-def workers(session: Session) -> Sequence[WorkerInfo]:
-    return [worker_info(values) for values in session.rows(SQL["all_workers"])]
-
-
-def orphaned_owners(session: Session, worker_id: str) -> list[str]:
-    return [owner for (owner,) in session.rows(SQL["orphaned_owners"], (worker_id,))]
-
-
-def is_anything_due(session: Session, at: int) -> bool:
-    return session.value(SQL["is_anything_due"], (at,)) is not None
-
-
-def held(session: Session, worker_id: str) -> Mapping[RunKey, int]:
-    return dict(session.rows(SQL["runs_held"], (worker_id,)))
-
-
-def news(session: Session, worker_id: str, cursor: int) -> News:
-    return _snapshot(session, lambda: _news(session, worker_id, cursor))
-
-
-def _news(session: Session, worker_id: str, cursor: int) -> News:
-    # A cursor is sound here: SQLite has one writer at a time, so item ids become visible in their order.
-    # Nothing with a lower id can appear behind a cursor (a store with concurrent writers needs another way).
-    last: int = session.value(SQL["last_item"])
-    found = session.rows(SQL["fresh_items"], (cursor, worker_id)) if cursor else []
-    fresh = [Delivery(values[2], values[0], inbox_item(values[1:])) for values in found]
-    ended = [key for (key,) in session.rows(SQL["ended_under_owner"], (worker_id,))]
-    return News(cursor=last, items=fresh, ended=ended)

@@ -1,16 +1,21 @@
-"""From rows of the database to the records of the protocol. Positions are those of `schema.sql`."""
+"""From rows of the database to the records of the protocol: one table of columns for each table that is read whole.
+
+`SELECT *` gives columns in the order of `schema.sql`. Columns are only ever appended, and those that a newer release
+appended are ignored: a process of the release before goes on working beside it
+(tests/stores/test_sqlite_statements.py).
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.journal import Row
-from perdure.store.base import DeadLetter, InboxItem, ItemKind, ParentLink, RunRow, Status, WorkerInfo
+from perdure.store.model import DeadLetter, InboxItem, ItemKind, ParentLink, RunRow, Status, WorkerInfo
 
 Values: TypeAlias = tuple[Any, ...]
 
@@ -19,53 +24,158 @@ _decode = msgspec.json.Decoder(EventPolicy).decode
 _statuses = {str(status): status for status in Status}
 _kinds = {str(kind): kind for kind in ItemKind}
 
-#: Where `ready_at` is in a row of `runs`; claims are sorted by it, but the protocol does not show it.
-READY_AT = 8
+
+class StoredRun(NamedTuple):
+    """A row of `SELECT * FROM runs`."""
+
+    key: int
+    id: str
+    generation: int
+    workflow: str
+    version: str
+    status: str
+    epoch: int
+    owner: str | None
+    ready_at: int
+    wake_at: int | None
+    next_seq: int
+    created_at: int
+    updated_at: int
+    finished_at: int | None
+    recoveries: int
+    input_digest: bytes
+    parent_key: int | None
+    parent_generation: int
+    parent_location: str
+    cancel_requested: int
+    frontier: bytes | None
+    reason: str | None
+    custom_status: bytes | None
+    state: bytes | None
+    last_item: int
+    pruned: int
+    watched: int
+
+    def shown(self) -> RunRow:
+        """As the protocol shows it: without `ready_at`, which only claims look at."""
+        parent = self.parent_key
+        return RunRow(
+            key=self.key,
+            id=self.id,
+            generation=self.generation,
+            workflow=self.workflow,
+            version=self.version,
+            status=_statuses[self.status],
+            epoch=self.epoch,
+            owner=self.owner,
+            wake_at=self.wake_at,
+            next_seq=self.next_seq,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            finished_at=self.finished_at,
+            recoveries=self.recoveries,
+            input_digest=self.input_digest,
+            parent=None if parent is None else ParentLink(parent, self.parent_generation, self.parent_location),
+            cancel_requested=bool(self.cancel_requested),
+            frontier=self.frontier,
+            reason=self.reason,
+            custom_status=self.custom_status,
+            state=self.state,
+            last_item=self.last_item,
+            pruned=self.pruned,
+        )
+
+
+class StoredItem(NamedTuple):
+    """A row of `SELECT * FROM inbox`."""
+
+    id: int
+    run_key: int
+    kind: str
+    type: str
+    data: bytes
+    sent_at: int
+    previous: int
+    policy: str
+    expires_at: int | None
+    publication: int
+    held: int
+    request: str
+
+    def shown(self) -> InboxItem:
+        return InboxItem(
+            id=self.id,
+            kind=_kinds[self.kind],
+            type=self.type,
+            data=self.data,
+            sent_at=self.sent_at,
+            previous=self.previous,
+            policy=read_policy(self.policy),
+            expires_at=self.expires_at,
+            publication=self.publication,
+            request=self.request,
+        )
+
+
+class StoredDeadLetter(NamedTuple):
+    """A row of `SELECT * FROM dead_letters`."""
+
+    id: int
+    type: str
+    data: bytes
+    policy: str
+    target: str
+    target_status: str
+    sent_at: int
+    died_at: int
+    reason: str
+
+    def shown(self) -> DeadLetter:
+        return DeadLetter(
+            id=self.id,
+            type=self.type,
+            data=self.data,
+            policy=read_policy(self.policy),
+            target=self.target,
+            target_status=_statuses[self.target_status],
+            sent_at=self.sent_at,
+            died_at=self.died_at,
+            reason=self.reason,
+        )
+
+
+_RUN_COLUMNS, _ITEM_COLUMNS, _LETTER_COLUMNS = (
+    len(table._fields) for table in (StoredRun, StoredItem, StoredDeadLetter)
+)
+
+
+def stored_run(values: Values) -> StoredRun:
+    return StoredRun._make(values[:_RUN_COLUMNS])
+
+
+def stored_item(values: Values) -> StoredItem:
+    return StoredItem._make(values[:_ITEM_COLUMNS])
 
 
 def run_row(values: Values) -> RunRow:
-    """A row of `SELECT * FROM runs`. Columns that a newer release appended are ignored."""
-    return RunRow(
-        key=values[0],
-        id=values[1],
-        generation=values[2],
-        workflow=values[3],
-        version=values[4],
-        status=_statuses[values[5]],
-        epoch=values[6],
-        owner=values[7],
-        wake_at=values[9],
-        next_seq=values[10],
-        created_at=values[11],
-        updated_at=values[12],
-        finished_at=values[13],
-        recoveries=values[14],
-        input_digest=values[15],
-        parent=None if values[16] is None else ParentLink(key=values[16], generation=values[17], location=values[18]),
-        cancel_requested=bool(values[19]),
-        frontier=values[20],
-        reason=values[21],
-        custom_status=values[22],
-        state=values[23],
-        last_item=values[24],
-        pruned=values[25],
-    )
+    return stored_run(values).shown()
 
 
 def inbox_item(values: Values) -> InboxItem:
-    """A row of `SELECT * FROM inbox`."""
-    return InboxItem(
-        id=values[0],
-        kind=_kinds[values[2]],
-        type=values[3],
-        data=values[4],
-        sent_at=values[5],
-        previous=values[6],
-        policy=read_policy(values[7]),
-        expires_at=values[8],
-        publication=values[9],
-        request=values[11],
-    )
+    return stored_item(values).shown()
+
+
+def dead_letter(values: Values) -> DeadLetter:
+    return StoredDeadLetter._make(values[:_LETTER_COLUMNS]).shown()
+
+
+def records(rows: Iterable[Values]) -> list[Row]:
+    return [Row._make(values) for values in rows]
+
+
+def worker_info(values: Values) -> WorkerInfo:
+    worker_id, name, host, pid, started_at = values
+    return WorkerInfo(id=worker_id, name=name, host=host, pid=pid, started_at=started_at)
 
 
 def policy_text(policy: EventPolicy) -> str:
@@ -76,26 +186,3 @@ def policy_text(policy: EventPolicy) -> str:
 @functools.lru_cache(maxsize=256)
 def read_policy(text: str) -> EventPolicy:
     return _decode(text) if text else DEFAULT_POLICY
-
-
-def dead_letter(values: Values) -> DeadLetter:
-    """A row of `SELECT * FROM dead_letters`."""
-    return DeadLetter(
-        id=values[0],
-        type=values[1],
-        data=values[2],
-        policy=read_policy(values[3]),
-        target=values[4],
-        target_status=_statuses[values[5]],
-        sent_at=values[6],
-        died_at=values[7],
-        reason=values[8],
-    )
-
-
-def records(rows: Iterable[Values]) -> list[Row]:
-    return [Row._make(values) for values in rows]
-
-
-def worker_info(values: Values) -> WorkerInfo:
-    return WorkerInfo(id=values[0], name=values[1], host=values[2], pid=values[3], started_at=values[4])

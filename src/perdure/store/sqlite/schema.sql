@@ -9,7 +9,7 @@
 --               ├── waits        which types of events it waits for, and how much it has had of each
 --               ├── refusals     which published events it was offered and does not want
 --               └── watches      who wants to hear of its end
---   publications                 events for whoever is to have them; publication_keys: repeats are known
+--   publications                 events for every run that may have them; publication_keys: repeats are known
 --   dead_letters, replies        events that did not arrive; answers to requests
 --   expired_events               how many went away unread
 --   workers                      processes that may own runs; whether one lives is a file lock, not a column
@@ -118,7 +118,7 @@ CREATE TABLE inbox_keys (
     PRIMARY KEY (run_key, dedup)
 ) STRICT, WITHOUT ROWID;
 
--- Events for whoever is to have them. `single` ones are for one run: free until a run that waits holds it in its inbox,
+-- Events for every run that may have them. `single` ones are for one run: free until a run that waits holds it in its inbox,
 -- gone when it takes it, free again when it does not. The others are copied to every run that may have them, a few
 -- hundred in one transaction (`spread_after`: the last run so far; NULL: all that waited).
 CREATE TABLE publications (
@@ -183,7 +183,7 @@ CREATE TABLE dead_letters (
 ) STRICT;
 CREATE INDEX dead_letters_of_type ON dead_letters (type, id);
 
--- Answers to requests, for whoever asked to pick up.
+-- Answers to requests, for the caller to pick up.
 CREATE TABLE replies (
     request TEXT    NOT NULL PRIMARY KEY,
     data    BLOB    NOT NULL,

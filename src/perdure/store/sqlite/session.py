@@ -12,7 +12,7 @@ import shutil
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import apsw
 
@@ -21,11 +21,13 @@ from perdure.limits import SQLITE_BUSY_SECONDS
 from perdure.store.sqlite.queries import SQL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from perdure.store.sqlite.rows import Values
 
 log = logging.getLogger("perdure.store.sqlite")
+
+T = TypeVar("T")
 
 #: Closing any descriptor of a file drops all POSIX locks the process has on it, SQLite's too. The file is
 #: therefore only ever opened by us to create it, and nobody else in the process may open it meanwhile.
@@ -81,6 +83,15 @@ class Session:
             log.warning("closing %s: %s", path, error)
 
 
+def snapshot(session: Session, read: Callable[[], T]) -> T:
+    """Several reads of one state."""
+    session.execute(SQL["begin_read"])
+    try:
+        return read()
+    finally:
+        session.execute(SQL["commit"])
+
+
 def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | None = None) -> Session:
     """Open an existing file, through SQLite's own VFS or one that was registered under a name."""
     return configure(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs), busy_seconds)
@@ -90,7 +101,7 @@ def configure(connection: apsw.Connection, busy_seconds: float = SQLITE_BUSY_SEC
     """What every connection is told, however it was opened."""
     connection.set_busy_timeout(int(busy_seconds * 1000))
     # One plan for a statement, whatever its parameters are: SQLite would plan those with ORDER BY or LIMIT anew for
-    # each, which costs more than most of them do (docs/decisions/0095-sqlite-plans-a-statement-once.md).
+    # each, which costs more than most of them do (docs/decisions/0095-one-plan-for-a-statement.md).
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return Session(connection)
 

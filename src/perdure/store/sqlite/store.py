@@ -5,7 +5,10 @@
         └──── future, one wake-up per loop and transaction
     coroutine ── submit ──> reader thread ── own connection, never waits for the writer
 
-What a call does is in `turns`, `changes` and `reads`; this module only says who may call, and where it runs.
+What a call does is in `runs`, `turns`, `inbox`, `events`, `dead_letters`, `workers` and `reads`; this module only says
+who may call, and where it runs.
+
+Over 450 lines, and still one thing: the whole protocol, a line or two for each call, and opening and closing the file.
 """
 
 from __future__ import annotations
@@ -23,15 +26,11 @@ import apsw
 
 from perdure.errors import BadArgument, EngineNotOpen, StoreUnusable
 from perdure.kernel.journal import Row
-from perdure.store.base import (
+from perdure.store.model import (
     Acquittal,
     Appended,
-    CommitResult,
-    Created,
-    Creation,
     DeadLetter,
     Delivery,
-    Existing,
     InboxItem,
     Loaded,
     NewItem,
@@ -47,11 +46,10 @@ from perdure.store.base import (
     Snapshot,
     Spread,
     Status,
-    Turn,
     WorkerInfo,
 )
-from perdure.store.sqlite import changes, events, letters, lifecycle, liveness, reads
-from perdure.store.sqlite.lane import Lane, in_thread
+from perdure.store.sqlite import dead_letters, events, inbox, liveness, reads, runs, workers
+from perdure.store.sqlite.connection_thread import ConnectionThread, in_thread
 from perdure.store.sqlite.looking import Look
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.presence import Presence
@@ -65,13 +63,14 @@ from perdure.store.sqlite.session import (
     prepare_file,
     sync_what_others_wrote,
 )
-from perdure.store.sqlite.turns import commit_turns
+from perdure.store.sqlite.turns import commit_turns, create, create_all
 from perdure.store.sqlite.watch import Watch
 from perdure.store.sqlite.writer import Writer
+from perdure.store.turn import CommitResult, Created, Creation, Existing, Turn
 
 P = ParamSpec("P")
 T = TypeVar("T")
-L = TypeVar("L", bound=Lane)
+C = TypeVar("C", bound=ConnectionThread)
 
 #: Older ones can corrupt a WAL file that several connections write (fixed in 3.51.3; FAULTS O12).
 _SAFE_SQLITE: Final = 3_051_003
@@ -191,7 +190,7 @@ class SQLiteStore:
             for part in parts:
                 part.drop()
 
-    def _connected(self) -> list[Lane | Watch]:
+    def _connected(self) -> list[ConnectionThread | Watch]:
         return [part for part in (self._writer, self._reader, *self._watches) if part is not None]
 
     async def close(self) -> None:
@@ -229,34 +228,40 @@ class SQLiteStore:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(session.connection))
 
     def _sessions(self) -> list[Session]:
-        lanes: list[Lane | None] = [self._writer, self._reader]
-        found = [lane.session for lane in lanes if lane is not None] + [watch.session for watch in self._watches]
+        threads: list[ConnectionThread | None] = [self._writer, self._reader]
+        found = [thread.session for thread in threads if thread is not None]
+        found += [watch.session for watch in self._watches]
         return [session for session in found if session is not None]
 
     # -- where calls run ---------------------------------------------------------------------------------
 
-    def _open(self, lane: L | None) -> L:
-        if lane is None and self._look is not None and self._reader is not None:
+    def _open(self, thread: C | None) -> C:
+        if thread is None and self._look is not None and self._reader is not None:
             raise StoreUnusable(f"the store {self.path} was opened for looking only; nothing in it can be changed.")
-        if lane is None:
+        if thread is None:
             raise EngineNotOpen(f"the store {self.path} is not open. Open it first, use it before it is closed.")
         if self._pid != os.getpid():
             raise EngineNotOpen(
                 f"the store {self.path} was opened by process {self._pid} and this is a forked child. "
                 "Open a store of its own in the child."
             )
-        return lane
+        return thread
+
+    @property
+    def writer(self) -> Writer:
+        """The thread that every change goes through, for those who look at transactions, the WAL or its connection."""
+        return self._open(self._writer)
 
     def _write(
         self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         return self._open(self._writer).submit(function, args)
 
-    def _write_here(
+    def _write_inline(
         self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         """For small jobs that a caller waits for: without changing threads, if nothing else is going on."""
-        return self._open(self._writer).commit_here(function, args)
+        return self._open(self._writer).commit_inline(function, args)
 
     def _read(
         self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
@@ -266,44 +271,44 @@ class SQLiteStore:
     # -- clients -----------------------------------------------------------------------------------------
 
     async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
-        return await self._write_here(changes.create, new, turn)
+        return await self._write_inline(create, new, turn)
 
     def create_all(self, creations: Sequence[Creation]) -> asyncio.Future[Sequence[Created | Existing]]:
         if len(creations) <= _SMALL_COMMIT_TURNS:
-            return self._write_here(changes.create_all, creations)
-        return self._write(changes.create_all, creations)
+            return self._write_inline(create_all, creations)
+        return self._write(create_all, creations)
 
     async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:
-        return await self._write_here(changes.append, run_id, item, pending_max)
+        return await self._write_inline(inbox.append, run_id, item, pending_max)
 
     async def request_cancel(self, run_id: str, item: NewItem) -> Delivery | None:
-        return await self._write(changes.request_cancel, run_id, item)
+        return await self._write(inbox.request_cancel, run_id, item)
 
     async def terminate(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
-        return await self._write(changes.terminate, run_id, reason, at)
+        return await self._write(runs.terminate, run_id, reason, at)
 
     async def resume(self, run_id: str, at: int) -> bool:
-        return await self._write(changes.resume, run_id, at)
+        return await self._write(runs.resume, run_id, at)
 
     # -- people ------------------------------------------------------------------------------------------
 
     async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
-        return await self._write(lifecycle.pause, run_id, reason, at)
+        return await self._write(runs.pause, run_id, reason, at)
 
     async def unpause(self, run_id: str, at: int) -> bool:
-        return await self._write(lifecycle.unpause, run_id, at)
+        return await self._write(runs.unpause, run_id, at)
 
     async def reopen(self, reopen: Reopen) -> bool:
-        return await self._write(lifecycle.reopen, reopen)
+        return await self._write(runs.reopen, reopen)
 
     async def restore(self, snapshot: Snapshot) -> Created | Existing:
-        return await self._write(lifecycle.restore, snapshot)
+        return await self._write(runs.restore, snapshot)
 
     async def delete(self, keys: Sequence[RunKey]) -> int:
-        return await self._write(lifecycle.delete, keys)
+        return await self._write(runs.delete, keys)
 
     async def publish(self, item: NewItem, pending_max: int) -> Published:
-        return await self._write_here(events.publish, item, pending_max)
+        return await self._write_inline(events.publish, item, pending_max)
 
     async def spread(self, at: int, runs_max: int, pending_max: int) -> Spread:
         if not await self._read(reads.is_spreading):
@@ -313,14 +318,14 @@ class SQLiteStore:
     async def reply(self, request: str) -> bytes | None:
         return await self._read(reads.reply, request)
 
-    async def replay_letter(self, letter_id: int, run_id: str | None, at: int, pending_max: int) -> Published:
-        return await self._write(letters.replay_letter, letter_id, run_id, at, pending_max)
+    async def replay_dead_letter(self, letter_id: int, run_id: str | None, at: int, pending_max: int) -> Published:
+        return await self._write(dead_letters.replay, letter_id, run_id, at, pending_max)
 
-    async def remove_letters(self, letter_ids: Sequence[int]) -> int:
-        return await self._write(letters.remove_letters, letter_ids)
+    async def remove_dead_letters(self, letter_ids: Sequence[int]) -> int:
+        return await self._write(dead_letters.remove, letter_ids)
 
     async def tidy_events(self, at: int, before: int, limit: int) -> int:
-        return await self._write(letters.tidy, at, before, limit)
+        return await self._write(events.tidy, at, before, limit)
 
     # -- workers -----------------------------------------------------------------------------------------
 
@@ -329,10 +334,10 @@ class SQLiteStore:
         if worker.id not in self._locks:
             # Before the row: a row without a held lock is a dead worker to everybody else.
             self._locks[worker.id] = liveness.hold(self.path, worker.id)
-        await self._write(changes.add_worker, worker)
+        await self._write(workers.add_worker, worker)
 
     async def unregister_worker(self, worker_id: str, at: int) -> None:
-        await self._write(changes.remove_workers, [worker_id], False)
+        await self._write(workers.remove_workers, [worker_id], False)
         lock = self._locks.pop(worker_id, None)
         if lock is not None:
             lock.release()
@@ -343,16 +348,16 @@ class SQLiteStore:
     async def reap(self, worker_id: str, at: int) -> int:
         gone, locks = await self._read(self._find_dead, worker_id)
         try:
-            return await self._write(changes.remove_workers, gone, True) if gone else 0
+            return await self._write(workers.remove_workers, gone, True) if gone else 0
         finally:
             # Only now: until the change is durable, the lock keeps other reapers from doing the same.
             for lock in locks:
                 lock.release()
 
     def _find_dead(self, session: Session, worker_id: str) -> tuple[list[str], list[liveness.WorkerLock]]:
-        gone: list[str] = reads.orphaned_owners(session, worker_id)
+        gone: list[str] = workers.orphaned_owners(session, worker_id)
         locks: list[liveness.WorkerLock] = []
-        for worker in reads.workers(session):
+        for worker in workers.workers(session):
             if worker.id == worker_id or worker.id in self._locks:
                 continue
             verdict = liveness.take_if_dead(self.path, worker.id)
@@ -373,38 +378,38 @@ class SQLiteStore:
         trusted: int = 0,
     ) -> Sequence[RunRow]:
         # A look first: most sweeps find nothing, and a write would get in the way of others.
-        if not await self._read(reads.is_anything_due, at):
+        if not await self._read(workers.is_anything_due, at):
             return []
-        return await self._write(changes.claim, worker_id, at, limit, suspects_max, unknown, trusted)
+        return await self._write(workers.claim, worker_id, at, limit, suspects_max, unknown, trusted)
 
     async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
-        await self._write(changes.acquit, worker_id, acquittals)
+        await self._write(workers.acquit, worker_id, acquittals)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
-        return await self._read(reads.held, worker_id)
+        return await self._read(workers.held, worker_id)
 
     async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
         return await self._read(reads.load, keys)
 
     def commit(self, turns: Sequence[Turn]) -> asyncio.Future[Sequence[CommitResult]]:
         if len(turns) <= _SMALL_COMMIT_TURNS and sum([len(turn.entries) for turn in turns]) <= _SMALL_COMMIT_RECORDS:
-            return self._write_here(commit_turns, turns)
+            return self._write_inline(commit_turns, turns)
         return self._write(commit_turns, turns)
 
     async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
-        await self._write(changes.release, worker_id, releases)
+        await self._write(workers.release, worker_id, releases)
 
     async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
-        return await self._write(changes.park, key, epoch, reason, at)
+        return await self._write(workers.park, key, epoch, reason, at)
 
     async def news(self, worker_id: str, cursor: int) -> News:
-        return await self._read(reads.news, worker_id, cursor)
+        return await self._read(workers.news, worker_id, cursor)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         if self._look is not None:
             self._open(self._reader)
-            return lambda: None  # a moment's look: whoever waits looks again
+            return lambda: None  # a moment's look: the waiter looks again
         writer = self._writer
         self._open(writer)
         watch = Watch(
@@ -412,7 +417,7 @@ class SQLiteStore:
             callback,
             self._presence,
             own_commits=lambda: 0 if writer is None else writer.transactions,
-            ask_writer=lambda: self._write(changes.data_version),
+            ask_writer=lambda: self._write(workers.data_version),
         )
         self._watches.add(watch)
 
@@ -442,20 +447,20 @@ class SQLiteStore:
         return await self._read(reads.inbox, key, limit)
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        return await self._read(reads.workers)
+        return await self._read(workers.workers)
 
     async def dead_workers(self) -> frozenset[str]:
         return await self._read(self._look_for_dead)
 
     def _look_for_dead(self, session: Session) -> frozenset[str]:
-        others = [worker.id for worker in reads.workers(session) if worker.id not in self._locks]
+        others = [worker.id for worker in workers.workers(session) if worker.id not in self._locks]
         return frozenset(worker_id for worker_id in others if liveness.is_dead(self.path, worker_id))
 
     async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
         return await self._read(reads.publications, type, limit, after)
 
-    async def letters(self, type: str | None, limit: int, after: int = 0) -> Sequence[DeadLetter]:  # noqa: A002
-        return await self._read(reads.letters, type, limit, after)
+    async def dead_letters(self, type: str | None, limit: int, after: int = 0) -> Sequence[DeadLetter]:  # noqa: A002
+        return await self._read(reads.dead_letters, type, limit, after)
 
     async def expired_events(self) -> Mapping[str, int]:
         return await self._read(reads.expired_events)

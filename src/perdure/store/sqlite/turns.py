@@ -9,41 +9,71 @@ must be refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from perdure.kernel.journal import Row
-from perdure.store import refusals
-from perdure.store.base import (
-    PLAIN,
+from perdure.store import refusals, rules
+from perdure.store.model import Delivery, NewRun, RunKey
+from perdure.store.sqlite import dead_letters, events, run_end
+from perdure.store.sqlite.inbox import find_receiver, offer
+from perdure.store.sqlite.queries import SQL
+from perdure.store.sqlite.rows import records
+from perdure.store.sqlite.runs import add_run, existing
+from perdure.store.sqlite.session import Session
+from perdure.store.turn import (
+    NO_EFFECTS,
     CommitResult,
     Committed,
-    Delivery,
+    Created,
+    Creation,
     Entry,
-    NewItem,
-    NewRun,
-    ParentLink,
+    Existing,
     Publish,
+    Rejected,
     Reply,
-    RunKey,
     Send,
     Spawn,
-    Status,
     Turn,
     Watch,
+    ends_at_once,
+    only_opens,
 )
-from perdure.store.sqlite import events, letters
-from perdure.store.sqlite.inbox import find_receiver, find_receiver_by_key, offer
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import records, run_row
-from perdure.store.sqlite.session import Session
 
 _ADVANCE, _FINISH, _CONTINUE = SQL["advance_run"], SQL["finish_run"], SQL["continue_run"]
 _LEAVES_SOMETHING = SQL["leaves_something"]
 _ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item"]
-_POSITION, _ADD_RUN, _RUN_BY_ID = SQL["position_of_run"], SQL["add_run"], SQL["run_by_id"]
+_POSITION = SQL["position_of_run"]
 _PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
 _PRUNE, _NOTE_PRUNED = SQL["prune_record"], SQL["note_pruned"]
 _REMOVE_PUBLICATION = SQL["remove_publication"]
+
+
+# -- a new run with its first turn -----------------------------------------------------------------------
+
+
+def create(session: Session, new: NewRun, turn: Turn | None) -> Created | Existing:
+    if turn is not None:
+        refusals.check_first_turn(turn)
+    # Then the new row never enters the indexes of open and owned runs, or enters them once.
+    opening = turn if turn is not None and (only_opens(turn) or ends_at_once(turn)) else None
+    key = add_run(session, new, new.parent, opening)
+    if key is None:
+        return Existing(row=existing(session, new.id))
+    committed: CommitResult | None = NO_EFFECTS
+    if opening is None:
+        committed = None if turn is None else commit_turn(session, key, turn)
+    elif opening.waits:
+        found = events.settle(session, key, opening.waits, (), frozenset(), opening.at, opening.pending_max)
+        committed = Committed(deliveries=found)
+    if isinstance(committed, Rejected):
+        raise AssertionError(f"a fresh run refused its first turn: {committed.reason}")
+    return Created(key=key, epoch=int(new.owner is not None), committed=committed)
+
+
+def create_all(session: Session, creations: Sequence[Creation]) -> Sequence[Created | Existing]:
+    return [create(session, new, turn) for new, turn in creations]
+
+
+# -- turns -----------------------------------------------------------------------------------------------
 
 
 def commit_turns(session: Session, turns: Sequence[Turn]) -> Sequence[CommitResult]:
@@ -84,7 +114,7 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
         execute(_ADD_RECORD, (key, generation, *entry.row))
     else:
         if turn.continued is None and turn.notice is None and not about_events:
-            return PLAIN
+            return NO_EFFECTS
     return _Effects(session, key, turn).apply(about_events=about_events)
 
 
@@ -138,7 +168,8 @@ class _Effects:
         if about_events:
             self._about_events()
         if turn.notice is not None:
-            self._deliveries += _tell_parent(self._session, self._key, turn.notice)
+            parent = self._session.value(_PARENT, (self._key,))
+            self._deliveries += run_end.tell_parent(self._session, parent, turn.notice)
         return Committed(
             effects=self._effects,
             deliveries=self._deliveries,
@@ -150,14 +181,12 @@ class _Effects:
     def _about_events(self) -> None:
         """What the run waits for now, or what it leaves behind."""
         session, key, turn = self._session, self._key, self._turn
-        buried = letters.bury(session, key, turn.dead, turn.at) if turn.dead else set[str]()
+        dead = dead_letters.take_dead(session, key, turn.dead, turn.at) if turn.dead else set[str]()
         if turn.status.terminal:
             last = turn.entries[-1].row
-            self._deliveries += letters.end(session, key, last, turn.at, turn.pending_max)
+            self._deliveries += run_end.end(session, key, last, turn.at, turn.pending_max)
         else:
-            self._deliveries += events.settle(
-                session, key, turn.waits, turn.returned, buried, turn.at, turn.pending_max
-            )
+            self._deliveries += events.settle(session, key, turn.waits, turn.returned, dead, turn.at, turn.pending_max)
 
     def _row(self, entry: Entry) -> Row:
         """Carry out an entry's effect and choose the row that tells how it went."""
@@ -182,7 +211,7 @@ class _Effects:
                 self._replied = True
                 row = entry.row
             case Watch() as watch:
-                told = letters.watch(self._session, self._key, self._turn.generation, watch, self._turn.at)
+                told = run_end.watch(self._session, self._key, self._turn.generation, watch, self._turn.at)
                 row = watch.refused["not_found"] if told is None else entry.row
                 self._deliveries += told or ()
         self._effects.append(row)
@@ -199,83 +228,24 @@ class _Effects:
         return outcome
 
     def _spawn(self, new: NewRun) -> bool:
-        # Whoever wrote the first turn of a run did not know its key yet, so it is filled in here.
-        link = new.parent and ParentLink(key=self._key, generation=new.parent.generation, location=new.parent.location)
+        link = rules.link_to(self._key, new)
         key = add_run(self._session, new, link)
         if key is None:
-            taken = run_row(self._session.rows(_RUN_BY_ID, (new.id,))[0])
-            if link is None or (taken.parent, taken.input_digest, taken.workflow) != (
-                link,
-                new.input_digest,
-                new.workflow,
-            ):
+            taken = existing(self._session, new.id)
+            if not rules.is_same_child(taken, new, link):
                 return False
             key = taken.key
         self._spawned[new.id] = key
         return True
 
 
-def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: Turn | None = None) -> RunKey | None:
-    """Create a run with its first record, and as far as `opening` has brought it. None if the id is taken."""
-    owner, status = new.owner, Status.PENDING if new.owner is None else Status.RUNNING
-    next_seq, updated_at, finished_at = 2, new.created_at, None
-    shown: tuple[Any, ...] = (None, None, None, None)
-    if opening is not None:
-        status = opening.status
-        shown = (opening.wake_at, opening.frontier, opening.custom_status, opening.state)
-        if status.terminal:
-            owner, next_seq, updated_at, finished_at = None, 2 + len(opening.entries), opening.at, opening.at
-    named = (new.id, new.workflow, new.version, status, int(new.owner is not None), owner)
-    times = (next_seq, new.created_at, updated_at, finished_at)
-    link = (None, None, None) if parent is None else (parent.key, parent.generation, parent.location)
-    session.execute(_ADD_RUN, (*named, *times, new.input_digest, *link, *shown))
-    if session.changes() == 0:
-        return None
-    key = session.connection.last_insert_rowid()
-    session.execute(_ADD_RECORD, (key, 1, *new.started))
-    if opening is not None:
-        for entry in opening.entries:
-            session.execute(_ADD_RECORD, (key, 1, *entry.row))
-    return key
-
-
-def _tell_parent(session: Session, key: RunKey, notice: NewItem) -> list[Delivery]:
-    """Put the end of a child into its parent's inbox, if there is a parent and it is still open."""
-    parent_key = session.value(_PARENT, (key,))
-    parent = None if parent_key is None else find_receiver_by_key(session, parent_key)
-    told = "" if parent is None else offer(session, parent, notice)
-    return [told] if isinstance(told, Delivery) else []
-
-
 def _recognise(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     """Answer a turn that did not fit: accepted by an earlier call, or refused."""
     position = session.row(_POSITION, (key,))
-    if position is None:
-        return refusals.GONE
-    epoch, generation, next_seq, status = position
-    own_generation = turn.generation + (turn.continued is not None)
-    if turn.entries and epoch == turn.epoch and generation == own_generation:
-        repeated = _repeated(session, key, turn)
-        if repeated is not None:
-            return repeated
-    return refusals.rejected(turn, epoch, generation, next_seq, status)
-
-
-def _repeated(session: Session, key: RunKey, turn: Turn) -> Committed | None:
-    """The first answer again, if the journal holds exactly the records of this turn."""
     window = (key, turn.generation, turn.expected_seq - 1, len(turn.entries))
-    stored = records(session.rows(_RECORDS, window))
-    if len(stored) != len(turn.entries):
-        return None
-    effects: list[Row] = []
-    spawned: dict[str, RunKey] = {}
-    for entry, found in zip(turn.entries, stored, strict=True):
-        row, effect = entry.row, entry.effect
-        if found != row and (effect is None or found not in effect.refused.values()):
-            return None
-        if effect is not None:
-            effects.append(found)
-        if isinstance(effect, Spawn) and found == row:
-            child = find_receiver(session, effect.new.id)
-            spawned |= {} if child is None else {effect.new.id: child.key}
-    return Committed(effects=effects, spawned=spawned, repeated=True)
+    return rules.recognise(
+        turn,
+        None if position is None else rules.Position._make(position),
+        lambda: records(session.rows(_RECORDS, window)),
+        lambda run_id: child.key if (child := find_receiver(session, run_id)) is not None else None,
+    )

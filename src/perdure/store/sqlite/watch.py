@@ -66,7 +66,7 @@ class Watch:
                 session.close()
 
     def _look(self) -> int | None:
-        # Without waiting: whoever has the connection is about to replace it.
+        # Without waiting: the holder of the connection is about to replace it.
         if not self.using.acquire(blocking=False):
             return None
         try:

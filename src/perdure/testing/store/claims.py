@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.store.base import Acquittal, Rejected, Release, Status, Store
+from perdure.store.model import Acquittal, Release, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Rejected
 from perdure.testing.store.kit import World, accept, create, event, row_of, step_row, turn, worker
 
 
@@ -173,7 +175,7 @@ def check_an_acquittal_lowers_the_count_of_its_own_claim_only(world: World) -> N
 
 
 def check_leaving_in_order_frees_everything(world: World) -> None:
-    """O16: whatever the worker still held is claimable by the others."""
+    """FAULTS O16: whatever the worker still held is claimable by the others."""
 
     async def check(store: Store) -> None:
         await store.register_worker(worker("w1"))
@@ -188,7 +190,7 @@ def check_leaving_in_order_frees_everything(world: World) -> None:
 
 
 def check_claims_whose_answer_got_lost_are_still_known(world: World) -> None:
-    """W2: a worker can ask what it holds, so that a run claimed "in vain" is not held for ever."""
+    """CONFORMANCE W2: a worker can ask what it holds, so that a run claimed "in vain" is not held for ever."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a", owner=None)

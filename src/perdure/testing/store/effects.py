@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from perdure.store.base import ItemKind, ParentLink, Release, Status, Store
-from perdure.store.items import ChildNotice, child_item, read_child_item
+from perdure.kernel.items import ChildNotice, child_item, read_child_item
+from perdure.store.model import ItemKind, ParentLink, Release, Status
+from perdure.store.protocol import Store
 from perdure.testing.store.kit import (
     World,
     accept,
@@ -59,7 +60,7 @@ def check_refused_sends_are_recorded_as_such(world: World) -> None:
 
 
 def check_a_run_can_send_to_itself(world: World) -> None:
-    """E9: its own inbox is an inbox like any other, until the turn that ends the run."""
+    """CONFORMANCE E9: its own inbox is an inbox like any other, until the turn that ends the run."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -72,7 +73,7 @@ def check_a_run_can_send_to_itself(world: World) -> None:
 
 
 def check_a_cancel_is_sent_once(world: World) -> None:
-    """L1: the second request is accepted and changes nothing; unread events never stand in its way."""
+    """CONFORMANCE L1: the second request is accepted and changes nothing; unread events never stand in its way."""
 
     async def check(store: Store) -> None:
         key, target = await create(store, "a"), await create(store, "b")
@@ -112,7 +113,7 @@ def check_a_child_is_created_with_the_record_of_it(world: World) -> None:
 
 
 def check_the_first_turn_of_a_run_can_have_children(world: World) -> None:
-    """C7: whoever wrote that turn could not know the key yet, so the store fills it in."""
+    """CONFORMANCE C7: the builder of that turn could not know the key yet, so the store fills it in."""
 
     async def check(store: Store) -> None:
         unknown = ParentLink(key=0, generation=1, location="child")
@@ -125,7 +126,7 @@ def check_the_first_turn_of_a_run_can_have_children(world: World) -> None:
 
 
 def check_a_taken_child_id_is_a_conflict(world: World) -> None:
-    """C7: unless the run there is exactly the child asked for."""
+    """CONFORMANCE C7: unless the run there is exactly the child asked for."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")

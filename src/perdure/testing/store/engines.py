@@ -12,8 +12,9 @@ from perdure.authoring.event import event
 from perdure.authoring.step import step
 from perdure.authoring.workflow import Workflow, workflow
 from perdure.engine.engine import Engine
-from perdure.kernel.verbs import receive, send, sleep
-from perdure.store.base import Store
+from perdure.kernel.verbs.clock import sleep
+from perdure.kernel.verbs.events import receive, send
+from perdure.store.protocol import Store
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import World
 from perdure.testing.wrappers import CrashingStore, FaultyStore
@@ -61,7 +62,7 @@ async def _whole(engine: Engine, parent: Workflow[..., Any]) -> Any:
 
 
 def check_a_run_goes_through(world: World) -> None:
-    """Steps, a child, a timer, an event and a result; then it is there for whoever asks."""
+    """Steps, a child, a timer, an event and a result; then it is there for every caller."""
 
     async def check(store: Store) -> None:
         parent, ran = _definitions()
@@ -101,7 +102,7 @@ def check_a_crash_at_every_record(world: World, before: bool) -> None:
             died = await _die_at(one, limit, before, functools.partial(_whole, parent=parent))
             async with Engine(one.store(), **_SETTINGS) as engine:
                 assert await _whole(engine, parent) == EXPECTED, f"after a crash at record {limit}"
-                kinds = [entry.kind for entry in await engine.history("run")]
+                kinds = [entry.kind for entry in await engine.admin.history("run")]
             assert kinds.count("child_done") == kinds.count("event_received") == 1
             assert max(ran.count(name) for name in ran) <= 2
         assert limit > 8
@@ -114,7 +115,7 @@ async def _die_at(world: World, limit: int, before: bool, act: Callable[[Engine]
     store: Any = CrashingStore(inner, limit, before=before)
     engine = Engine(store, **_SETTINGS)
     await engine.open()
-    worker = engine._worker
+    worker = engine.worker
     acting = asyncio.ensure_future(act(engine))
     dying = asyncio.ensure_future(store.dead.wait())
     await asyncio.wait({acting, dying}, return_when=asyncio.FIRST_COMPLETED)

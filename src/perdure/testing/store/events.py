@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from perdure.errors import LetterNotFound, RunFinished
+from perdure.errors import DeadLetterNotFound, RunFinished
 from perdure.kernel.definitions import EventPolicy
-from perdure.store.base import Created, ItemKind, Release, Reopen, Snapshot, Status, Store, Turn
-from perdure.store.items import read_child_item
+from perdure.kernel.items import read_child_item
+from perdure.store.model import ItemKind, Release, Reopen, Snapshot, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Created, Turn
 from perdure.testing.store.kit import (
     SHARED,
     World,
@@ -55,19 +57,19 @@ def check_tidying_removes_what_was_kept_long_enough(world: World) -> None:
 
 
 def check_a_refused_replay_changes_nothing(world: World) -> None:
-    """Bad input: a finished run; the letter stays."""
+    """Bad input: a finished run; the dead letter stays."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
         await store.append("a", published(policy=SHARED), 10)
         await accept(store, finishing(key, 2))
-        (letter,) = await store.letters(None, 10)
+        (letter,) = await store.dead_letters(None, 10)
         with pytest.raises(RunFinished):
-            await store.replay_letter(letter.id, "a", 200, 10)
-        assert list(await store.letters(None, 10)) == [letter]
-        assert await store.remove_letters([letter.id, letter.id]) == 1
-        with pytest.raises(LetterNotFound):
-            await store.replay_letter(letter.id, None, 200, 10)
+            await store.replay_dead_letter(letter.id, "a", 200, 10)
+        assert list(await store.dead_letters(None, 10)) == [letter]
+        assert await store.remove_dead_letters([letter.id, letter.id]) == 1
+        with pytest.raises(DeadLetterNotFound):
+            await store.replay_dead_letter(letter.id, None, 200, 10)
 
     world.run(check)
 
@@ -89,7 +91,7 @@ def check_a_turn_that_takes_an_event_twice_is_recognised(world: World) -> None:
 
 
 def check_the_first_answer_to_a_request_stays(world: World) -> None:
-    """E8: and it is there with the commit of the turn that gave it."""
+    """CONFORMANCE E10: it is there with the commit of the turn that gave it."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -118,7 +120,8 @@ def check_a_deleted_run_takes_its_answers_with_it(world: World) -> None:
 
 
 def check_a_turn_that_stops_waiting_does_not_get_what_it_publishes(world: World) -> None:
-    """E6: neither in the place of one that it takes nor of one that never came. Another run that waits gets it."""
+    """CONFORMANCE E6: neither in the place of one that it takes nor of one that never came. Another run that waits gets
+    it."""
 
     async def check(store: Store) -> None:
         for number, holds in enumerate((True, False)):
@@ -137,7 +140,7 @@ def check_a_turn_that_stops_waiting_does_not_get_what_it_publishes(world: World)
 
 
 def check_a_turn_that_goes_on_waiting_may_have_what_it_publishes(world: World) -> None:
-    """E6: if nobody else takes it. One that only begins to wait by `after_wait` was late for it."""
+    """CONFORMANCE E6: if nobody else takes it. One that only begins to wait by `after_wait` was late for it."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -154,7 +157,7 @@ def check_a_turn_that_goes_on_waiting_may_have_what_it_publishes(world: World) -
 
 
 def check_who_watches_a_run_hears_of_its_end_once(world: World) -> None:
-    """E8: open or ended when it is asked for; a run that does not exist is refused; a deleted watcher is no harm."""
+    """Open or ended when it is asked for; a run that does not exist is refused; a deleted watcher is no harm."""
 
     async def check(store: Store) -> None:
         watcher, other = await create(store, "watcher"), await create(store, "other")
@@ -177,7 +180,8 @@ def check_who_watches_a_run_hears_of_its_end_once(world: World) -> None:
 
 
 def check_a_paused_run_keeps_no_event_from_the_others(world: World) -> None:
-    """E6, L4: a single event that it holds goes on to a run that waits; unpaused, it may have what is left."""
+    """CONFORMANCE E6, L4: a single event that it holds goes on to a run that waits; unpaused, it may have what is
+    left."""
 
     async def check(store: Store) -> None:
         first, second = await create(store, "first"), await create(store, "second", owner="w2")
@@ -200,7 +204,7 @@ def check_a_paused_run_keeps_no_event_from_the_others(world: World) -> None:
 
 
 def check_a_paused_run_gets_its_copies(world: World) -> None:
-    """E6, L4: shared events reach every run that waits, stopped or not, once."""
+    """CONFORMANCE E6, L4: shared events reach every run that waits, stopped or not, once."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -214,7 +218,8 @@ def check_a_paused_run_gets_its_copies(world: World) -> None:
 
 
 def check_a_reopened_run_has_what_it_had_not_read(world: World) -> None:
-    """E5, L4: its unread events come back from the dead letters, in order; copies it has had do not come again."""
+    """CONFORMANCE E5, L4: its unread events come back from the dead letters, in order; copies it has had do not come
+    again."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -225,12 +230,12 @@ def check_a_reopened_run_has_what_it_had_not_read(world: World) -> None:
         for number in range(3):
             await store.append("a", event("sent", data=b"%d" % number, at=60 + number), 9)
         await accept(store, turn(key, 3, failed_row(3), status=Status.FAILED, waits={}))
-        letters = await store.letters(None, 9)
+        letters = await store.dead_letters(None, 9)
         assert len(letters) == 3
-        await store.remove_letters([letters[1].id])
+        await store.remove_dead_letters([letters[1].id])
         assert await store.reopen(Reopen(key=key, epoch=1, record=resumed_row(4, 3), frontier=b"f"))
         assert [(item.data, item.sent_at) for item in await store.inbox(key, 9)] == [(b"0", 60), (b"2", 62)]
-        assert list(await store.letters(None, 9)) == []
+        assert list(await store.dead_letters(None, 9)) == []
         (claimed,) = await store.claim("w2", 600, 9)
         assert not (await accept(store, turn(key, 5, epoch=claimed.epoch, waits={"ping": 1}))).deliveries
         assert len((await store.publish(published(policy=everyone, at=601), 9)).deliveries) == 1
@@ -239,7 +244,8 @@ def check_a_reopened_run_has_what_it_had_not_read(world: World) -> None:
 
 
 def check_a_restored_run_gets_what_is_published_from_then_on(world: World) -> None:
-    """E6, L4: what it has had is in its journal and inbox; nothing that was published before comes again."""
+    """CONFORMANCE E6, L4: what it has had is in its journal and inbox; nothing that was published before comes
+    again."""
 
     async def check(store: Store) -> None:
         everyone = EventPolicy(consume=False, delivery="all")
@@ -263,7 +269,7 @@ def check_a_restored_run_gets_what_is_published_from_then_on(world: World) -> No
 
 
 def check_a_deleted_run_waits_for_nothing(world: World) -> None:
-    """E6, L4: also one that failed, whose place in the logs was kept for its return."""
+    """CONFORMANCE E6, L4: also one that failed, whose place in the logs was kept for its return."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from perdure.store.base import (
-    CLAIMABLE,
-    Acquittal,
-    NextGeneration,
-    Release,
-    Reopen,
-    RunRow,
-    Snapshot,
-    Status,
-    Store,
-)
-from perdure.store.items import read_child_item
+from perdure.kernel.items import read_child_item
+from perdure.store.model import CLAIMABLE, Acquittal, Release, Reopen, RunRow, Snapshot, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import NextGeneration
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
     World,
@@ -94,7 +86,7 @@ def check_what_is_asked_of_a_deleted_run_does_not_reach_the_next(world: World) -
 
 
 def check_the_end_that_is_told_is_of_the_last_generation(world: World) -> None:
-    """E8: also if an earlier one has more records."""
+    """Also if an earlier one has more records."""
 
     async def check(store: Store) -> None:
         key, watcher = await create(store, "a"), await create(store, "watcher")
@@ -110,7 +102,8 @@ def check_the_end_that_is_told_is_of_the_last_generation(world: World) -> None:
 
 @cases([(owner, epoch) for owner in ("w1", "w2", "v9", "x0") for epoch in (0, 1, 2)])
 def check_only_its_owner_gives_a_run_back(world: World, owner: str, epoch: int) -> None:
-    """Law 6: in the epoch in which it has it; whatever the others are called, and whoever else gives something back."""
+    """Law 6: in the epoch in which it has it; whatever the others are called, and whichever worker releases
+    something."""
 
     async def check(store: Store) -> None:
         for name in ("w1", "w2"):
@@ -190,7 +183,8 @@ async def not_claimable(store: Store, deaths: int, what: str) -> str:
 
 @cases([(status, trusted, known) for status in sorted(CLAIMABLE) for trusted in (0, 1) for known in (True, False)])
 def check_a_claim_takes_what_is_due_and_nothing_else(world: World, status: Status, trusted: int, known: bool) -> None:
-    """Rule 12: whatever can be claimed, whoever died with it; of suspects so many besides, the worst first."""
+    """CONFORMANCE W4: whatever can be claimed, whichever worker died with it; of suspects so many besides, the worst
+    first."""
 
     async def check(store: Store) -> None:
         for name in ("w1", "w2"):
@@ -242,7 +236,7 @@ def check_only_the_failed_run_itself_is_reopened(world: World) -> None:
 
 
 def check_only_the_run_itself_is_acquitted(world: World) -> None:
-    """Rule 12: by its owner, in the epoch in which it has it; the others that died with theirs stay suspects."""
+    """CONFORMANCE W4: by its owner, in the epoch in which it has it; the others that died with theirs stay suspects."""
 
     async def check(store: Store) -> None:
         await store.register_worker(worker("w1"))

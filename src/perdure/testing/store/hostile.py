@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from perdure.kernel.journal import Row
 from perdure.limits import NEVER
-from perdure.store.base import Status, Store
+from perdure.store.model import Status
+from perdure.store.protocol import Store
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
     World,

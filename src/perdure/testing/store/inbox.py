@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from perdure.errors import InboxFull, RunFinished, RunNotFound
-from perdure.store.base import Appended, Committed, Store
+from perdure.store.model import Appended
+from perdure.store.protocol import Store
+from perdure.store.turn import Committed
 from perdure.testing.store.kit import World, accept, cancel, create, event, everything, finishing, outcome, turn
 
 
 def check_items_keep_their_order(world: World) -> None:
-    """E2, E3: identical events are all kept, in the order of arrival."""
+    """CONFORMANCE E2, E3: identical events are all kept, in the order of arrival."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -102,7 +104,7 @@ def check_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> N
                 calls.reverse()
             results = await asyncio.gather(*calls)
             appended = next(result for result in results if not isinstance(result, list))
-            dead = [letter for letter in await store.letters(None, 100) if letter.target == run_id]
+            dead = [letter for letter in await store.dead_letters(None, 100) if letter.target == run_id]
             stored = len(await store.inbox(key, 9)) + len(dead)
             assert (isinstance(appended, Appended), stored) in ((True, 1), (False, 0)), appended
             assert isinstance(appended, (Appended, RunFinished))
@@ -111,7 +113,7 @@ def check_an_event_that_races_with_the_end_is_kept_or_refused(world: World) -> N
 
 
 def check_cancel_and_completion_agree_on_the_end(world: World) -> None:
-    """FAULTS C16: whoever comes first, there is one terminal status and it stays."""
+    """FAULTS C16: whichever comes first, there is one terminal status and it stays."""
 
     async def check(store: Store) -> None:
         for number in range(20):

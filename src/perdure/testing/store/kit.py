@@ -17,30 +17,27 @@ from msgspec import Raw
 from perdure.kernel import journal
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.journal import Fault, Record, Row, to_row
-from perdure.store.base import (
+from perdure.kernel.operations.child import ChildStarted
+from perdure.kernel.operations.publish import Published
+from perdure.kernel.operations.reply import Replied
+from perdure.kernel.operations.send import Sent
+from perdure.kernel.operations.step import StepDone
+from perdure.kernel.operations.watch import RunWatched
+from perdure.store.items import cancel_item
+from perdure.store.model import InboxItem, ItemKind, NewItem, NewRun, ParentLink, RunKey, RunRow, Status, WorkerInfo
+from perdure.store.protocol import Store
+from perdure.store.turn import (
     CommitResult,
     Committed,
     Created,
     Entry,
-    InboxItem,
-    ItemKind,
-    NewItem,
-    NewRun,
-    ParentLink,
     Publish,
     Reply,
-    RunKey,
-    RunRow,
     Send,
     Spawn,
-    Status,
-    StepTurn,
-    Store,
     Turn,
     Watch,
-    WorkerInfo,
 )
-from perdure.store.items import cancel_item
 
 T = TypeVar("T")
 
@@ -110,7 +107,7 @@ def started_row(workflow: str = "order", at: int = 1) -> Row:
 
 
 def step_row(seq: int, value: bytes = b"1", location: str = "charge") -> Row:
-    return to_row(Record(seq, 100 + seq, location, journal.StepDone(Raw(value))))
+    return to_row(Record(seq, 100 + seq, location, StepDone(Raw(value))))
 
 
 def completed_row(seq: int) -> Row:
@@ -118,11 +115,11 @@ def completed_row(seq: int) -> Row:
 
 
 def sent_row(seq: int, target: str, refused: str = "") -> Row:
-    return to_row(Record(seq, 100 + seq, "send", journal.Sent(target, "ping", refused=refused)))
+    return to_row(Record(seq, 100 + seq, "send", Sent(target, "ping", refused=refused)))
 
 
 def child_row(seq: int, child_id: str, refused: str = "") -> Row:
-    return to_row(Record(seq, 100 + seq, "child", journal.ChildStarted(child_id, "order", "1", refused=refused)))
+    return to_row(Record(seq, 100 + seq, "child", ChildStarted(child_id, "order", "1", refused=refused)))
 
 
 def failed_row(seq: int) -> Row:
@@ -172,10 +169,9 @@ def turn(key: RunKey, seq: int, *entries: Entry | Row, **changes: Any) -> Turn:
     return Turn(**(fields | changes))
 
 
-def stepping(key: RunKey, seq: int, row: Row | None = None, **changes: Any) -> StepTurn:
+def stepping(key: RunKey, seq: int, row: Row | None = None, **changes: Any) -> Turn:
     """The turn of a run that goes from one step to the next."""
-    plain = turn(key, seq, row or step_row(seq), **({"frontier": b'{"seq":2}'} | changes))
-    return StepTurn(**{field: getattr(plain, field) for field in plain.__struct_fields__})
+    return turn(key, seq, row or step_row(seq), **({"frontier": b'{"seq":2}'} | changes))
 
 
 def finishing(key: RunKey, seq: int, **changes: Any) -> Turn:
@@ -210,19 +206,17 @@ def published(kind: str = "ping", policy: EventPolicy = DEFAULT_POLICY, at: int 
 
 
 def publish(seq: int, item: NewItem) -> Entry:
-    return Entry(
-        to_row(Record(seq, 100 + seq, "publish", journal.Published(item.type, Raw(item.data)))), Publish(item=item)
-    )
+    return Entry(to_row(Record(seq, 100 + seq, "publish", Published(item.type, Raw(item.data)))), Publish(item=item))
 
 
 def reply(seq: int, request: str, data: bytes = b"1") -> Entry:
-    row = to_row(Record(seq, 100 + seq, "reply", journal.Replied(request, Raw(data))))
+    row = to_row(Record(seq, 100 + seq, "reply", Replied(request, Raw(data))))
     return Entry(row, Reply(request=request, data=data, at=100 + seq))
 
 
 def watch(seq: int, target: str) -> Entry:
     def row(refused: str) -> Row:
-        return to_row(Record(seq, 100 + seq, "watch", journal.RunWatched(target, refused)))
+        return to_row(Record(seq, 100 + seq, "watch", RunWatched(target, refused)))
 
     return Entry(row(""), Watch(target=target, location="watch", refused={"not_found": row("not_found")}))
 

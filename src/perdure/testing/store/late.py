@@ -3,6 +3,8 @@
 A worker that was frozen, cut off or overtaken does not know it: it sends its turn, late. Stores have several ways for
 turns (one alone, many of one kind, the common kind from step to step), and each has to look for itself. So every kind
 of turn is sent to a run that has moved on in every way there is, by every route; each differs in one thing only.
+
+Over 450 lines, and still one thing: the routes, the ways to be late, and the checks that go through all of them.
 """
 
 from __future__ import annotations
@@ -11,22 +13,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from perdure.kernel.items import read_child_item
 from perdure.limits import NEVER
-from perdure.store.base import (
-    CLAIMABLE,
-    CommitResult,
-    Committed,
-    Created,
-    NextGeneration,
-    Rejected,
-    Release,
-    Reopen,
-    RunKey,
-    Status,
-    Store,
-    Turn,
-)
-from perdure.store.items import read_child_item
+from perdure.store.model import CLAIMABLE, Release, Reopen, RunKey, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import CommitResult, Committed, Created, NextGeneration, Rejected, Turn
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
     World,
@@ -48,7 +39,7 @@ from perdure.testing.store.kit import (
     watch,
 )
 
-#: The others of a group: enough for a store to take a shorter way with them.
+#: The others of a group: enough for a store to take a fast path with them.
 COMPANIONS = 17
 LATE = b'"late"'
 
@@ -375,7 +366,7 @@ async def _seen(store: Store, run_id: str, key: RunKey) -> list[Any]:
 
 @cases([(status, route) for status in sorted(CLAIMABLE) for route in ROUTES])
 def check_a_turn_that_fits_is_accepted(world: World, status: Status, route: Route) -> None:
-    """W1: whatever an open run is called at the moment, and it is then what the turn says."""
+    """CONFORMANCE W1: whatever an open run is called at the moment, and it is then what the turn says."""
 
     async def check(store: Store) -> None:
         await create(store, "bystander", owner="other")
@@ -416,7 +407,8 @@ def check_a_late_turn_does_not_hit_another_run(world: World, kind: Kind, route: 
 
 @cases([(route,) for route in ROUTES])
 def check_the_end_of_a_run_is_told_by_any_route(world: World, route: Route) -> None:
-    """E8, L8: those who wait for it hear of it, and what it had not read is kept, also if it ends among others."""
+    """CONFORMANCE E7: those who wait for it hear of it, and what it had not read is kept, also if it ends among
+    others."""
 
     async def check(store: Store) -> None:
         await create(store, "bystander", owner="other")
@@ -427,7 +419,7 @@ def check_the_end_of_a_run_is_told_by_any_route(world: World, route: Route) -> N
         for key in (watched, unread):
             assert isinstance(await _send_late(store, route, _end(Place(key)), str(key)), Committed)
         assert [read_child_item(item.data).child_id for item in await store.inbox(watcher, 9)] == ["watched"]
-        assert [(letter.target, letter.type) for letter in await store.letters(None, 9)] == [("unread", "ping")]
+        assert [(letter.target, letter.type) for letter in await store.dead_letters(None, 9)] == [("unread", "ping")]
         assert await store.inbox(unread, 9) == []
 
     world.run(check)
@@ -435,7 +427,7 @@ def check_the_end_of_a_run_is_told_by_any_route(world: World, route: Route) -> N
 
 @cases([(route,) for route in ROUTES])
 def check_a_frontier_alone_is_no_progress_by_any_route(world: World, route: Route) -> None:
-    """Rule 12: a run whose worker dies again and again is not cleared by having been loaded, but by a record."""
+    """CONFORMANCE W4: a run whose worker dies again and again is not cleared by having been loaded, but by a record."""
 
     async def check(store: Store) -> None:
         await create(store, "bystander", owner="other")
@@ -451,7 +443,7 @@ def check_a_frontier_alone_is_no_progress_by_any_route(world: World, route: Rout
 
 
 def check_many_new_runs_between_others(world: World) -> None:
-    """L1: each gets its own first record, also where older runs left room for one in their journals."""
+    """CONFORMANCE L1: each gets its own first record, also where older runs left room for one in their journals."""
 
     async def check(store: Store) -> None:
         for run_id in ("z-before", "a-before"):

@@ -1,11 +1,13 @@
-"""Listing, filtering and paging stay correct while runs start, move, end, are paused, resumed and deleted (L5)."""
+"""Listing, filtering and paging stay correct while runs start, move, end, are paused, resumed and deleted (CONFORMANCE
+L5)."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 
-from perdure.store.base import RunFilter, RunKey, RunRow, Status, Store
+from perdure.store.model import RunFilter, RunKey, RunRow, Status
+from perdure.store.protocol import Store
 from perdure.testing.store.kit import World, accept, create, finishing, step_row, turn
 
 RUNS = 120
@@ -48,7 +50,7 @@ async def churn(store: Store, rng: random.Random, stop: asyncio.Event) -> None:
 
 
 def check_pages_are_complete_ordered_and_without_repeats_while_everything_changes(world: World) -> None:
-    """L5: runs that do not change are listed exactly once by every walk; what is listed fits the filter."""
+    """CONFORMANCE L5: runs that do not change are listed exactly once by every walk; what is listed fits the filter."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
@@ -95,7 +97,7 @@ def check_pages_are_complete_ordered_and_without_repeats_while_everything_change
 
 
 def check_a_page_that_begins_at_a_deleted_run_goes_on(world: World) -> None:
-    """L5: the place is a number, not a row."""
+    """CONFORMANCE L5: the place is a number, not a row."""
 
     async def check(store: Store) -> None:
         for number in range(6):

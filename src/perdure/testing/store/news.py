@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.store.base import Store
+from perdure.store.protocol import Store
 from perdure.testing.store.kit import World, accept, create, event, turn
 
 
 def check_news_are_what_arrived_since_the_cursor(world: World) -> None:
-    """Rule 1: from the first cursor of an empty store on, nothing is missed and nothing comes twice."""
+    """From the first cursor of an empty store on, nothing is missed and nothing comes twice."""
 
     async def check(store: Store) -> None:
         cursor = (await store.news("w1", 0)).cursor
@@ -35,7 +35,7 @@ def check_news_are_what_arrived_since_the_cursor(world: World) -> None:
 
 
 def check_a_watcher_is_called_for_the_changes_of_others(world: World) -> None:
-    """W6: the hint comes by itself, and stops when asked to."""
+    """CONFORMANCE W6: the hint comes by itself, and stops when asked to."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
@@ -50,7 +50,7 @@ def check_a_watcher_is_called_for_the_changes_of_others(world: World) -> None:
 
 
 def check_a_watcher_hears_others_also_while_its_own_store_writes(world: World) -> None:
-    """W6: our own commits do not hide those of others."""
+    """CONFORMANCE W6: our own commits do not hide those of others."""
 
     async def check(store: Store) -> None:
         other = await world.connect()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.store.base import NewRun, RunFilter, Store
+from perdure.store.model import NewRun, RunFilter
+from perdure.store.protocol import Store
 from perdure.testing.store.kit import World, accept, create, event, everything, new_run, row_of, step_row, turn, worker
 
 
@@ -28,7 +29,7 @@ def check_an_empty_store_says_so(world: World) -> None:
 
 
 def check_many_open_at_once(world: World) -> None:
-    """W1, rule 17: ten stores on data that is not there yet; all of them work, and on the same data."""
+    """CONFORMANCE W1: ten stores on data that is not there yet; all of them work, and on the same data."""
 
     async def check(store: Store) -> None:
         fresh = world.fresh()
@@ -72,7 +73,7 @@ def check_closing_twice_is_fine(world: World) -> None:
 
 
 def check_what_was_accepted_before_closing_is_kept(world: World) -> None:
-    """O16: calls under way when the store closes are answered and durable, or refused; never half."""
+    """FAULTS O16: calls under way when the store closes are answered and durable, or refused; never half."""
 
     async def check(store: Store) -> None:
         calls = [asyncio.ensure_future(store.create(new, None)) for new in _new_runs(20)]
@@ -92,7 +93,7 @@ def _new_runs(count: int) -> list[NewRun]:
 
 
 def check_workers_are_listed_as_they_registered(world: World) -> None:
-    """O16: every field comes back, the oldest first or not, each once."""
+    """CONFORMANCE W1: every field comes back, the oldest first or not, each once."""
 
     async def check(store: Store) -> None:
         infos = [worker(f"w{number}", at=number + 1) for number in range(3)]
@@ -107,7 +108,7 @@ def check_workers_are_listed_as_they_registered(world: World) -> None:
 
 
 def check_keys_are_never_used_again(world: World) -> None:
-    """C5, W1: a run created later never gets the key of another."""
+    """CONFORMANCE W1: a run created later never gets the key of another."""
 
     async def check(store: Store) -> None:
         other = await world.connect()

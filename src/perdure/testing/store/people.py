@@ -8,21 +8,12 @@ import msgspec
 import pytest
 
 from perdure.errors import RunNotFound
+from perdure.kernel.items import ChildNotice, child_item
 from perdure.kernel.journal import Fault
-from perdure.store.base import (
-    Created,
-    Existing,
-    ItemKind,
-    ParentLink,
-    Rejected,
-    Release,
-    Reopen,
-    RunFilter,
-    Snapshot,
-    Status,
-    Store,
-)
-from perdure.store.items import ChildNotice, child_item, hurry_item
+from perdure.store.items import retry_now_item
+from perdure.store.model import ItemKind, ParentLink, Release, Reopen, RunFilter, Snapshot, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Created, Existing, Rejected
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
     World,
@@ -54,7 +45,7 @@ async def failed(store: Store, run_id: str, **changes: Any) -> int:
 
 
 def check_a_paused_run_is_nobodys_business_until_it_is_unpaused(world: World) -> None:
-    """L4: not claimed, its owner's turns refused, its inbox open; unpaused, the next claim gets it all."""
+    """CONFORMANCE L4: not claimed, its owner's turns refused, its inbox open; unpaused, the next claim gets it all."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -99,7 +90,7 @@ def check_a_run_without_an_owner_is_paused_too(world: World) -> None:
 
 
 def check_unpausing_before_the_owner_noticed_takes_the_run_from_it(world: World) -> None:
-    """L4: a late release of the former owner does not touch the new one's."""
+    """CONFORMANCE L4: a late release of the former owner does not touch the new one's."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -137,18 +128,18 @@ def check_dead_and_leaving_workers_leave_a_paused_run_paused(world: World) -> No
     world.run(check)
 
 
-def check_hurry_items_are_items(world: World) -> None:
-    """L4: they wake an unowned run and count towards no limit."""
+def check_retry_now_items_are_items(world: World) -> None:
+    """CONFORMANCE L4: they wake an unowned run and count towards no limit."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a", owner="w1")
         await store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=10**9)])
         assert await store.claim("w2", 5, 9) == []
-        appended = await store.append("a", hurry_item("charge", 5), 0)
+        appended = await store.append("a", retry_now_item("charge", 5), 0)
         assert appended.delivery is not None
         (claimed,) = await store.claim("w2", 5, 9)
         assert claimed.key == key
-        assert [(item.kind, item.data) for item in await store.inbox(key, 9)] == [(ItemKind.HURRY, b"charge")]
+        assert [(item.kind, item.data) for item in await store.inbox(key, 9)] == [(ItemKind.RETRY_NOW, b"charge")]
 
     world.run(check)
 
@@ -157,7 +148,7 @@ def check_hurry_items_are_items(world: World) -> None:
 
 
 def check_reopening_appends_a_record_and_makes_the_run_claimable(world: World) -> None:
-    """L4, law 6: fenced by epoch and position; a second time it changes nothing."""
+    """CONFORMANCE L4, law 6: fenced by epoch and position; a second time it changes nothing."""
 
     async def check(store: Store) -> None:
         key = await failed(store, "a")
@@ -188,7 +179,7 @@ def check_reopening_appends_a_record_and_makes_the_run_claimable(world: World) -
 
 
 def check_reopening_a_child_withdraws_the_unread_notice(world: World) -> None:
-    """L4: only its own, and only if the parent has not moved since somebody looked."""
+    """CONFORMANCE L4: only its own, and only if the parent has not moved since somebody looked."""
 
     async def check(store: Store) -> None:
         parent = await create(store, "parent")
@@ -213,7 +204,7 @@ def check_reopening_a_child_withdraws_the_unread_notice(world: World) -> None:
 
 @cases(list(Status))
 def check_a_restored_run_stands_as_it_stood(world: World, status: Status) -> None:
-    """L4: open ones can be claimed, unless they are parked or paused; ended ones stay ended."""
+    """CONFORMANCE L4: open ones can be claimed, unless they are parked or paused; ended ones stay ended."""
 
     async def check(store: Store) -> None:
         await create(store, "origin")
@@ -248,7 +239,7 @@ def check_a_restored_run_stands_as_it_stood(world: World, status: Status) -> Non
 
 
 def check_ended_before_a_moment(world: World) -> None:
-    """L4: the filter of prune, alone and with others; open runs never match."""
+    """CONFORMANCE L4: the filter of prune, alone and with others; open runs never match."""
 
     async def check(store: Store) -> None:
         parent = await create(store, "open")
@@ -274,7 +265,7 @@ def check_ended_before_a_moment(world: World) -> None:
 
 
 def check_deleted_runs_leave_nothing(world: World) -> None:
-    """L4, W1: all generations, items, keys; keys of runs are not used again."""
+    """CONFORMANCE L4, W1: all generations, items, keys; keys of runs are not used again."""
 
     async def check(store: Store) -> None:
         keys = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.store.base import Committed, NextGeneration, Rejected, Store
+from perdure.store.protocol import Store
+from perdure.store.turn import Committed, NextGeneration, Rejected
 from perdure.testing.store.kit import World, accept, commit, create, everything, row_of, started_row, step_row, turn
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.store.base import ParentLink, RunFilter, Status, Store
+from perdure.store.model import ParentLink, RunFilter, Status
+from perdure.store.protocol import Store
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import World, accept, create, event, finishing, row_of, started_row, step_row, turn
 
@@ -29,7 +30,7 @@ async def ids(store: Store, limit: int = 100, before: int | None = None, **where
 
 
 def check_filters_narrow_and_the_newest_come_first(world: World) -> None:
-    """L5: status, workflow, prefix and parent, alone and together."""
+    """CONFORMANCE L5: status, workflow, prefix and parent, alone and together."""
 
     async def check(store: Store) -> None:
         parent = await create(store, "p-1")
@@ -63,7 +64,7 @@ def check_filters_narrow_and_the_newest_come_first(world: World) -> None:
 
 
 def check_pages_hold_still_while_runs_change(world: World) -> None:
-    """L5: runs that start, move on or end between two pages are neither repeated nor skipped."""
+    """CONFORMANCE L5: runs that start, move on or end between two pages are neither repeated nor skipped."""
 
     async def check(store: Store) -> None:
         keys = [await create(store, f"r{number}") for number in range(6)]
@@ -139,7 +140,7 @@ def check_a_journal_can_be_read_in_parts(world: World) -> None:
 
 
 def check_loading_writes_nothing(world: World) -> None:
-    """R9: a run looks the same after it was read."""
+    """CONFORMANCE R9: a run looks the same after it was read."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.store.base import Rejected, Release, Status, Store
+from perdure.store.model import Release, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Rejected
 from perdure.testing.store.kit import World, accept, create, event, everything, row_of, step_row, turn
 
 LATER = 10**9
 
 
 def check_a_released_run_sleeps_until_it_is_due(world: World) -> None:
-    """W4: with the reason why nobody runs it, for people to see."""
+    """CONFORMANCE W4: with the reason why nobody runs it, for people to see."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a", owner=None)

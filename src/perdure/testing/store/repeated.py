@@ -13,24 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from perdure.errors import LetterNotFound, StoreUnavailable
-from perdure.store.base import (
-    Acquittal,
-    Committed,
-    Created,
-    DeadItem,
-    Existing,
-    NextGeneration,
-    ParentLink,
-    Release,
-    Reopen,
-    RunFilter,
-    RunKey,
-    Snapshot,
-    Status,
-    Store,
-)
-from perdure.store.items import ChildNotice, child_item
+from perdure.errors import DeadLetterNotFound, StoreUnavailable
+from perdure.kernel.items import ChildNotice, child_item
+from perdure.store.model import Acquittal, ParentLink, Release, Reopen, RunFilter, RunKey, Snapshot, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Committed, Created, DeadItem, Existing, NextGeneration
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
     SHARED,
@@ -94,7 +81,7 @@ async def _prepare(store: Store) -> Scene:
     ended = await create(store, "left")
     await store.append("left", event("pong"), 9)
     await accept(store, finishing(ended, 2))
-    (letter,) = await store.letters("pong", 9)
+    (letter,) = await store.dead_letters("pong", 9)
     waits = await create(store, "waits")
     await accept(store, turn(waits, 2, status=Status.WAITING, waits={"single": 1, "shared": 1}))
     await create(store, "paused", owner=None)
@@ -113,7 +100,7 @@ async def _snapshot(store: Store) -> dict[str, Any]:
         "held": {name: dict(await store.held(name)) for name in ("w1", "w2", "ghost")},
         "counts": dict(await store.count_runs()),
         "publications": list(await store.publications(None, 100)),
-        "letters": list(await store.letters(None, 100)),
+        "dead_letters": list(await store.dead_letters(None, 100)),
         "expired": dict(await store.expired_events()),
         "reply": await store.reply("asked"),
     }
@@ -187,9 +174,9 @@ def _key(answer: Any) -> Any:
 
 
 async def _replay(store: Store, letter: int, run_id: str | None) -> None:
-    """A letter that is gone was replayed, or removed by somebody: whoever repeats the call is told so."""
-    with contextlib.suppress(LetterNotFound):
-        await store.replay_letter(letter, run_id, 70, 9)
+    """A dead letter that is gone was replayed, or removed by somebody: a repeat of the call says so."""
+    with contextlib.suppress(DeadLetterNotFound):
+        await store.replay_dead_letter(letter, run_id, 70, 9)
 
 
 CALLS = [
@@ -262,12 +249,14 @@ CALLS = [
     CallCase("publish to many", "publish", lambda store, _: store.publish(published("shared", SHARED, dedup="k"), 9)),
     CallCase("spread", "spread", lambda store, _: store.spread(70, 9, 9)),
     CallCase("reply", "reply", lambda store, _: store.reply("asked"), lambda answer: answer),
-    CallCase("replay a letter", "replay_letter", lambda store, scene: _replay(store, scene.letter, "a")),
-    CallCase("replay a letter to all", "replay_letter", lambda store, scene: _replay(store, scene.letter, None)),
-    CallCase("remove_letters", "remove_letters", lambda store, scene: store.remove_letters([scene.letter])),
+    CallCase("replay a letter", "replay_dead_letter", lambda store, scene: _replay(store, scene.letter, "a")),
+    CallCase("replay a letter to all", "replay_dead_letter", lambda store, scene: _replay(store, scene.letter, None)),
+    CallCase(
+        "remove_dead_letters", "remove_dead_letters", lambda store, scene: store.remove_dead_letters([scene.letter])
+    ),
     CallCase("tidy_events", "tidy_events", lambda store, _: store.tidy_events(70, 70, 9)),
     CallCase("publications", "publications", lambda store, _: store.publications(None, 9), list),
-    CallCase("letters", "letters", lambda store, _: store.letters(None, 9), list),
+    CallCase("dead_letters", "dead_letters", lambda store, _: store.dead_letters(None, 9), list),
     CallCase("expired_events", "expired_events", lambda store, _: store.expired_events(), dict),
     CallCase("dead_workers", "dead_workers", lambda store, _: store.dead_workers(), lambda dead: dead),
     CallCase("workers", "workers", lambda store, _: store.workers(), lambda found: sorted(w.id for w in found)),
@@ -312,10 +301,11 @@ def check_raised_and_did_nothing(world: World, case: CallCase) -> None:
 
 
 def check_every_call_is_covered(world: World) -> None:
-    """W2 means every call; one that is added to the protocol has to be added above."""
+    """CONFORMANCE W2 means every call; one that is added to the protocol has to be added
+    above."""
     methods = {
         name
-        for name in vars(Store)
+        for name in dir(Store)
         if not name.startswith("_") and name not in ("open", "close", "watch") and callable(getattr(Store, name))
     }
     assert methods == {case.method for case in CALLS}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from perdure.kernel.items import read_child_item
 from perdure.kernel.journal import Cancelled, from_row
-from perdure.store.base import ItemKind, ParentLink, Rejected, Release, Status, Store
-from perdure.store.items import read_child_item
+from perdure.store.model import ItemKind, ParentLink, Release, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Rejected
 from perdure.testing.store.kit import World, accept, commit, create, everything, finishing, row_of, step_row, turn
 
 
 def check_terminate_ends_a_run_whatever_it_does(world: World) -> None:
-    """L2, rule 15: a last record that says so, a higher epoch; the owner's late turn changes nothing."""
+    """CONFORMANCE L2: a last record that says so, a higher epoch; the owner's late turn changes nothing."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -47,7 +49,7 @@ def check_time_does_not_go_back_after_a_park_and_a_resume(world: World) -> None:
 
 
 def check_the_owner_learns_of_it_until_it_lets_go(world: World) -> None:
-    """L1: `news` lists the run as ended; `release` clears it; a dead owner's is cleared by reaping."""
+    """CONFORMANCE L1: `news` lists the run as ended; `release` clears it; a dead owner's is cleared by reaping."""
 
     async def check(store: Store) -> None:
         key, other = await create(store, "a"), await create(store, "b")
@@ -67,7 +69,8 @@ def check_the_owner_learns_of_it_until_it_lets_go(world: World) -> None:
 
 
 def check_parent_and_children_are_told(world: World) -> None:
-    """C7: the parent hears of the end, open children are asked to cancel, detached and ended ones are not."""
+    """CONFORMANCE C7: the parent hears of the end, open children are asked to cancel, detached and ended ones are
+    not."""
 
     async def check(store: Store) -> None:
         parent = await create(store, "parent")

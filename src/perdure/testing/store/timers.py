@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from perdure.limits import AT_ONCE, NEVER
-from perdure.store.base import Release, Status, Store
+from perdure.store.model import Release, Status
+from perdure.store.protocol import Store
 from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import World, accept, create, event, row_of, step_row, turn, worker
 
@@ -12,7 +13,7 @@ MOMENTS = [1, 1_000_000, 2**31, 2**32 + 1, 1_900_000_000_000_001, 2**53 + 1, NEV
 
 @cases(MOMENTS)
 def check_a_deadline_is_stored_exactly(world: World, at: int) -> None:
-    """T3: as `wake_at` for people, and as the moment from which a released run can be claimed."""
+    """CONFORMANCE T3: as `wake_at` for people, and as the moment from which a released run can be claimed."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -26,7 +27,7 @@ def check_a_deadline_is_stored_exactly(world: World, at: int) -> None:
 
 
 def check_the_earliest_deadline_comes_first(world: World) -> None:
-    """T1: also when they were stored in another order."""
+    """CONFORMANCE T1: also when they were stored in another order."""
 
     async def check(store: Store) -> None:
         for number, at in enumerate([50, 10, 40, 20, 30]):
@@ -41,7 +42,7 @@ def check_the_earliest_deadline_comes_first(world: World) -> None:
 
 
 def check_a_dead_workers_timer_still_comes(world: World) -> None:
-    """A9, T3: fires late after downtime, never early: the deadline of the last turn decides."""
+    """CONFORMANCE T3, FAULTS A11: fires late after downtime, never early: the deadline of the last turn decides."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
@@ -59,7 +60,7 @@ def check_a_dead_workers_timer_still_comes(world: World) -> None:
 
 
 def check_a_turn_without_deadline_takes_the_old_one_away(world: World) -> None:
-    """T4: no stray wake-up after an event won the race."""
+    """CONFORMANCE T4: no stray wake-up after an event won the race."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
@@ -76,7 +77,7 @@ def check_a_turn_without_deadline_takes_the_old_one_away(world: World) -> None:
 
 
 def check_an_event_does_not_wait_for_the_deadline(world: World) -> None:
-    """E1: a released run with a far deadline is due at once when something arrives."""
+    """CONFORMANCE E1: a released run with a far deadline is due at once when something arrives."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")

@@ -1,4 +1,4 @@
-"""A turn is one change: all of it or nothing, and only from whoever owns the run (laws 3, 6 and 7)."""
+"""A turn is one change: all of it or nothing, and only from the owner of the run (laws 3, 6 and 7)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ import pytest
 
 from perdure.errors import BadArgument
 from perdure.limits import NEVER
-from perdure.store.base import (
-    Created,
-    Existing,
-    NextGeneration,
-    Rejected,
-    Release,
-    RunFilter,
-    Status,
-    Store,
-)
+from perdure.store.model import Release, RunFilter, Status
+from perdure.store.protocol import Store
+from perdure.store.turn import Created, Existing, NextGeneration, Rejected
 from perdure.testing.store.kit import (
     World,
     accept,
@@ -38,7 +31,7 @@ from perdure.testing.store.kit import (
 
 
 def check_a_turn_changes_everything_it_names(world: World) -> None:
-    """W1: records, consumed items, status, deadline, frontier, custom status and state arrive together."""
+    """CONFORMANCE W1: records, consumed items, status, deadline, frontier, custom status and state arrive together."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -74,7 +67,7 @@ def check_a_turn_changes_everything_it_names(world: World) -> None:
 
 
 def check_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
-    """CONFORMANCE W1, FAULTS C3: whoever lost the run to another claim changes nothing."""
+    """CONFORMANCE W1, FAULTS C3: a worker that lost the run to another claim changes nothing."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -128,7 +121,7 @@ def check_terminal_is_absorbing(world: World) -> None:
 
 
 def check_one_refusal_does_not_touch_the_others(world: World) -> None:
-    """W1: results come in order, one for each turn."""
+    """CONFORMANCE W1: results come in order, one for each turn."""
 
     async def check(store: Store) -> None:
         first, second = await create(store, "a"), await create(store, "b")
@@ -171,7 +164,7 @@ def check_a_lost_answer_can_be_asked_for_again(world: World) -> None:
 
 
 def check_a_lost_answer_of_the_last_turn(world: World) -> None:
-    """W2: also when that turn ended the run, and only for the very same turn."""
+    """CONFORMANCE W2: also when that turn ended the run, and only for the very same turn."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -184,7 +177,7 @@ def check_a_lost_answer_of_the_last_turn(world: World) -> None:
 
 
 def check_a_turn_without_records_can_be_repeated(world: World) -> None:
-    """W2: it only says what the run waits for, so twice is as good as once."""
+    """CONFORMANCE W2: it only says what the run waits for, so twice is as good as once."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a")
@@ -197,7 +190,7 @@ def check_a_turn_without_records_can_be_repeated(world: World) -> None:
 
 
 def check_progress_clears_the_crash_count(world: World) -> None:
-    """Rule 12: claims count as recoveries until something is committed."""
+    """CONFORMANCE W4: claims count as recoveries until something is committed."""
 
     async def check(store: Store) -> None:
         key = await create(store, "a", owner=None)
@@ -255,7 +248,7 @@ def check_start_with_its_first_turn_is_one_change(world: World) -> None:
 
 
 def check_a_run_that_ends_with_its_first_turn_is_like_any_other(world: World) -> None:
-    """L1: whoever reads it cannot tell in how many turns it came to its end."""
+    """CONFORMANCE L1: a reader cannot tell in how many turns it came to its end."""
 
     async def check(store: Store) -> None:
         at_once = await store.create(new_run("a"), finishing(0, 2))
@@ -278,7 +271,7 @@ def check_a_run_that_ends_with_its_first_turn_is_like_any_other(world: World) ->
 
 
 def check_a_first_turn_that_cannot_be_one_writes_nothing(world: World) -> None:
-    """F6: a bad argument is found before anything is stored."""
+    """FAULTS F6: a bad argument is found before anything is stored."""
 
     async def check(store: Store) -> None:
         with pytest.raises(BadArgument, match="record 7"):
@@ -289,7 +282,7 @@ def check_a_first_turn_that_cannot_be_one_writes_nothing(world: World) -> None:
 
 
 def check_an_item_can_be_taken_once(world: World) -> None:
-    """E5, law 6: a turn that takes an item which is gone, or another run's, is refused whole."""
+    """CONFORMANCE E5, law 6: a turn that takes an item which is gone, or another run's, is refused whole."""
 
     async def check(store: Store) -> None:
         key, other = await create(store, "a"), await create(store, "b")

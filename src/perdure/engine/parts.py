@@ -1,0 +1,217 @@
+"""What an engine has from `open` to `close`: a registered worker and its sweep, the client, and who waits for what.
+
+The store is opened before and closed after it, by the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from perdure import limits
+from perdure.admin.listener import Listener
+from perdure.engine.client import Client
+from perdure.engine.outages import Outages
+from perdure.engine.signals import Signals
+from perdure.engine.sweep import Sweep
+from perdure.engine.waiting import Waiters
+from perdure.engine.worker import Worker
+from perdure.errors import StoreLost, StoreUnavailable
+from perdure.store.model import Delivery, RunRow, WorkerInfo
+
+if TYPE_CHECKING:
+    from perdure.engine.engine import Engine
+
+logger = logging.getLogger("perdure.engine")
+
+#: What closing still waits for a store that has not answered once.
+_STORE_HANGS_SECONDS = 1.0
+
+
+class EngineParts:
+    """See the module docstring. One that has ended does not begin again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._clock = engine.clock
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self.signals = Signals()
+        self.worker: Worker | None = None
+        self.sweeper: asyncio.Task[None] | None = None
+        self.sweep: Sweep | None = None
+        self.unwatch: Callable[[], None] | None = None
+        self._ending = False
+        self._store_answers = True
+        self.waiters: Waiters
+        self.client: Client
+
+    async def begin(self, *, with_worker: bool, name: str) -> None:
+        """Register the worker, start the sweep."""
+        engine = self._engine
+        if with_worker:
+            await self._begin_worker(name)
+        self.waiters = Waiters(self._store, self._clock, self.signals, self.worker)
+        self.client = Client(
+            self._store, engine.settings.max_pending_events, self._clock, engine.rng, self.worker, self.waiters,
+            engine.admin, engine.listener,
+        )  # fmt: skip
+        self.unwatch = self._store.watch(self._changed)
+
+    async def _begin_worker(self, name: str) -> None:
+        engine, rng = self._engine, self._engine.rng
+        worker_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex
+        info = WorkerInfo(
+            id=worker_id, name=name, host=socket.gethostname(), pid=self.pid, started_at=self._clock.now()
+        )
+        await self._store.register_worker(info)
+        worker = Worker(
+            worker_id, self._store, engine.registry, engine.settings, self._clock, rng,
+            finished=self.signals.ended, lost=self._store_lost,
+        )  # fmt: skip
+        # Before any run can be started here: an item that arrives between now and the first sweep is then news.
+        news = await Outages(logger).retry_until_available(lambda: self._store.news(worker_id, 0))
+        worker.requests.cursor = news.cursor
+        self.worker = worker
+        # Random numbers of its own: how often it sweeps must not decide what runs draw in a test with a fixed seed.
+        own = random.Random(rng.getrandbits(64))
+        self.sweep = Sweep(worker, self._store, engine.settings, self._clock, own)
+        self._start_sweep(worker, self.sweep)
+
+    def _start_sweep(self, worker: Worker, sweep: Sweep) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled() and not self._ending:
+                # Not by us: an event loop that ends cancels all its tasks, and so does many a framework. If this one
+                # goes on after all, so does the engine (tests/steps/test_cancelled_by_strangers.py).
+                logger.warning(
+                    "the tasks of this engine were cancelled by something else than perdure, such as the end of the "
+                    "event loop. No run fails by it; if the loop goes on, the engine does so in %g s. "
+                    "Close the engine before the loop ends: `async with Engine(...)`.",
+                    limits.CANCELLED_BY_OTHERS_SECONDS,
+                )
+                task.get_loop().call_later(limits.CANCELLED_BY_OTHERS_SECONDS, again)
+            else:
+                _report_death(task)
+
+        def again() -> None:
+            if not self._ending:
+                self._start_sweep(worker, sweep)
+
+        self.sweeper = asyncio.create_task(sweep.run(), name="perdure-sweep")
+        self.sweeper.add_done_callback(ended)
+        worker.swept_by(self.sweeper)
+
+    # -- hints -----------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self.hint()
+        if self.worker is None:  # a worker tells of its own runs; without one every end is somebody else's
+            self.signals.look_again()
+
+    def hint(self) -> None:
+        """Make the sweep look at the store now."""
+        if not self._ending and self.sweep is not None:
+            self.sweep.hint()
+
+    def _store_lost(self, error: StoreLost) -> None:
+        self.waiters.lost = error
+        self._engine.lost.set()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def end(self, grace: float) -> None:
+        """Drain the worker and unregister it. Ends in bounded time."""
+        self._ending = True
+        self.waiters.closed = True
+        if self.worker is not None:
+            self.worker.begin_nothing_more()
+        if self.unwatch is not None:
+            self.unwatch()
+        if self.sweeper is not None:
+            self.sweeper.cancel()
+            await asyncio.wait({self.sweeper}, timeout=self._clock.poll(limits.CLOSE_SECONDS_MAX))
+        if self.worker is not None:
+            await self.worker.close(grace)
+            await self._unregister(self.worker)
+
+    async def answered(self, leaving: Awaitable[None]) -> None:
+        """Wait for the store, not for ever: a disk that hangs must not keep the program from ending
+        (tests/lifecycle/test_close_is_bounded.py)."""
+        seconds = limits.CLOSE_SECONDS_MAX if self._store_answers else _STORE_HANGS_SECONDS
+        limit = asyncio.timeout(self._clock.poll(seconds))
+        try:
+            async with limit:
+                await leaving
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._store_answers = False
+            raise StoreUnavailable(
+                f"the store did not answer for {seconds:g} seconds while the engine was closed. What was acknowledged "
+                "is recorded; the next worker recovers the runs that this one had."
+            ) from None
+
+    async def _unregister(self, worker: Worker) -> None:
+        try:
+            await self.answered(self._store.unregister_worker(worker.id, self._clock.now()))
+        except StoreLost:
+            if not self._engine.lost.is_set():  # otherwise it was said, and there is nothing to leave in order
+                raise
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as a crash would; nothing more is written."""
+        self._ending = True
+        if self.unwatch is not None:
+            self.unwatch()
+        if self.sweeper is not None:
+            self.sweeper.cancel()
+        if self.worker is not None:
+            self.worker.abandon()
+
+
+class EngineListener(Listener):
+    """Tells the worker of an engine what people changed through its `admin`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def check(self) -> None:
+        self._engine.check_usable()
+
+    def deliver(self, delivery: Delivery) -> None:
+        worker = self._engine.worker
+        if worker is not None:
+            worker.inbound.deliver(delivery)
+
+    def spread(self) -> bool:
+        worker = self._engine.worker
+        if worker is not None:
+            worker.requests.spread_published()
+        return worker is not None
+
+    def ended(self, row: RunRow) -> None:
+        worker, parts = self._engine.worker, self._engine.parts
+        if worker is not None and row.owner == worker.id:
+            worker.inbound.ended(row.key)
+        if parts is not None:
+            parts.signals.ended(row.id, None)
+
+    def look(self) -> None:
+        if self._engine.parts is not None:
+            self._engine.parts.hint()
+
+    def place_of(self, row: RunRow, location: str) -> str | None:
+        worker = self._engine.worker
+        return worker.place_of(row.key, location) if worker is not None and row.owner == worker.id else None
+
+
+def _report_death(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("the sweep of this worker ended; runs will no longer be recovered", exc_info=error)
