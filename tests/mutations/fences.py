@@ -24,6 +24,8 @@ def weakened_fences() -> Iterator[Mutation]:
             _, *conditions = re.split(r"\s+AND\s+", fence.rstrip(";"))
             for condition in conditions:
                 column = condition.split()[0]
+                if column.startswith("("):  # the owner: no world goes back in time, so the store suite looks for it
+                    continue
                 yield Mutation(
                     f"{name}-{number}-{column}", f"a turn is accepted whatever the {column} of its run", f"sql:{name}",
                     fence, fence.replace(condition, f"({condition} OR 1)"), setting=_ZOMBIES,

@@ -82,12 +82,14 @@ def _importers(name: str, function: Any) -> list[Any]:
 
 
 def _apply_sql(name: str, mutation: Mutation) -> Callable[[], None]:
-    """Instead of the statement, wherever a module of the SQLite store has it: by its name or as a constant."""
+    """Instead of the statement, wherever the SQLite store has it: its sessions and its modules."""
     from perdure.store.sqlite.queries import SQL
+    from perdure.store.sqlite.session import Session
 
     changed = {**SQL, name: _replaced(SQL[name], mutation)}
     places: list[tuple[Any, str, Any]] = []
-    for module in [each for path, each in sys.modules.items() if path.startswith("perdure.store.sqlite.")]:
+    modules = [each for path, each in sys.modules.items() if path.startswith("perdure.store.sqlite.")]
+    for module in [*modules, Session]:
         for attribute, value in list(vars(module).items()):
             if value is SQL or value is SQL[name]:
                 places.append((module, attribute, value))

@@ -24,8 +24,10 @@ EVERY = 6
 
 LATE = [check for check in CHECKS if check.id.startswith("late-")]
 QUICK = [one for one in LATE if "[" not in one.id or any(f"{name}]" in one.id for name in ROUTES)]
+#: What sends turns another way: a matter of `stores.fast_path`.
+_SLOWER = ("not ", "never owner = NEW.worker", "never owner IS NULL", "IS NOT NULL in owner IS NULL")
 SAMPLE = [one for one in fences() if one.statement in COMMITS and one.id not in EQUIVALENT]
-SAMPLE = [one for one in SAMPLE if not one.change.startswith("not ")][::EVERY]  # `stores.fast_path` is for those
+SAMPLE = [one for one in SAMPLE if not one.change.startswith(_SLOWER)][::EVERY]  # `stores.fast_path` is for those
 
 
 def test_every_condition_is_mutated() -> None:

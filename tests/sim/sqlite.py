@@ -25,7 +25,8 @@ import msgspec
 
 from perdure.store.memory import MemoryStore
 from perdure.store.model import RunRow, WorkerInfo
-from perdure.store.sqlite import bulk, reads, session, workers
+from perdure.store.sql import reads
+from perdure.store.sqlite import bulk, session, workers
 from perdure.store.sqlite.connection_thread import Job
 from perdure.store.sqlite.liveness import WorkerLock
 from perdure.store.sqlite.migrate import migrate

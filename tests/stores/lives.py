@@ -32,7 +32,7 @@ from perdure.store.model import (
     Status,
 )
 from perdure.store.protocol import Store
-from perdure.store.sqlite import events as sqlite_events
+from perdure.store.sql import events as sqlite_events
 from perdure.store.turn import Committed, Created, DeadItem, Entry, Existing, NextGeneration, Turn
 from stores.store_kit import (
     cancel,
@@ -185,23 +185,24 @@ class Life:
 
     # -- turns ---------------------------------------------------------------------------------------------
 
-    async def _turn(self, row: RunRow, simple: bool = False) -> Turn:
+    async def _turn(self, row: RunRow, simple: bool = False, worker: str | None = None) -> Turn:
         """A turn for a run: nearly always one that fits."""
         at = self._at
+        worker = worker or ("w9" if self._chance(0.03) else row.owner or "w1")
         epoch, generation, seq = row.epoch, row.generation, row.next_seq
         if self._chance(0.12):
             epoch, generation, seq = self._one([
                 (epoch - 1, generation, seq), (epoch + 1, generation, seq), (epoch, generation - 1, seq),
                 (epoch, generation + 1, seq), (epoch, generation, seq + 1), (epoch, generation, max(2, seq - 1)),
             ])  # fmt: skip
-        place: dict[str, Any] = {"epoch": epoch, "generation": generation, "at": at}
+        place: dict[str, Any] = {"epoch": epoch, "generation": generation, "at": at, "worker": worker}
         kind = self._one(["step", "record", "nothing", "end"] if simple else [
             "step", "record", "nothing", "end", "fail", "cancelled", "effects", "effects", "events", "events", "prune",
             "continue"])  # fmt: skip
         value = str(self._random.randrange(1000)).encode()
         ends: dict[str, Any] = {"waits": {}} if row.key in self._waited else {}
         if kind == "step" and generation == 1:
-            return stepping(row.key, seq, step_row(seq, value), epoch=epoch)
+            return stepping(row.key, seq, step_row(seq, value), epoch=epoch, worker=worker)
         record = step_row(seq, value)
         shown = {"custom_status": self._one([None, None, value]), "state": self._one([None, None, value])}
         match kind:
@@ -287,19 +288,21 @@ class Life:
 
     async def _commit_many(self) -> None:
         """Enough, and plain enough, for a store to take a fast path."""
-        rows = await self._rows()
-        turns = [await self._turn(row, simple=True) for row in rows]
+        worker = self._one(["w1", "w2"])
+        rows = [row for row in await self._rows() if row.owner in (None, worker) or self._chance(0.1)]
+        turns = [await self._turn(row, simple=True, worker=worker) for row in rows]
         if self._chance(0.7):
             turns = [one for row, one in zip(rows, turns, strict=True) if row.status not in TERMINAL]
-        padding = [(new_run(f"p{self._random.randrange(10**9)}", owner="w9"), turn(0, 2)) for _ in range(16)]
+        first = turn(0, 2, worker=worker)
+        padding = [(new_run(f"p{self._random.randrange(10**9)}", owner=worker), first) for _ in range(16)]
         made = await self._both("create_all", padding)
-        others = [turn(one.key, 2, step_row(2)) for one in made]
+        others = [turn(one.key, 2, step_row(2), worker=worker) for one in made]
         turns = [*turns, *others]
         self._random.shuffle(turns)
         await self._both("commit", turns)
         for one in made:
             await self._both("journal", one.key, 1)
-        ends = [turn(one.key, 3, completed_row(3), status=Status.COMPLETED) for one in made]
+        ends = [turn(one.key, 3, completed_row(3), status=Status.COMPLETED, worker=worker) for one in made]
         await self._both("commit", ends)
         await self._both("delete", [one.key for one in made])
 
@@ -317,10 +320,11 @@ class Life:
         new = self._new()
         first = None
         if new.owner is not None and self._chance(0.6):
-            opening = turn(0, 2, frontier=b"1", status=self._one([Status.RUNNING, Status.WAITING]), at=self._at)
+            by: dict[str, Any] = {"at": self._at, "worker": new.owner}
+            opening = turn(0, 2, frontier=b"1", status=self._one([Status.RUNNING, Status.WAITING]), **by)
             waits = msgspec.structs.replace(opening, waits={"a": 1}, status=Status.WAITING)
-            ended = turn(0, 2, completed_row(2), status=Status.COMPLETED, at=self._at)
-            first = self._one([opening, waits, ended, turn(0, 2, step_row(2), at=self._at)])
+            ended = turn(0, 2, completed_row(2), status=Status.COMPLETED, **by)
+            first = self._one([opening, waits, ended, turn(0, 2, step_row(2), **by)])
         made = await self._both("create", new, first)
         if isinstance(made, Created) and first is not None and first.waits:
             self._waited.add(made.key)

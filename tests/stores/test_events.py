@@ -15,8 +15,8 @@ from perdure.kernel.definitions import EventPolicy
 from perdure.store.memory import MemoryStore
 from perdure.store.memory import events as memory_events
 from perdure.store.protocol import Store
+from perdure.store.sql import events as sqlite_events
 from perdure.store.sqlite import SQLiteStore, migrate
-from perdure.store.sqlite import events as sqlite_events
 from perdure.store.sqlite.session import connect_writer, prepare_file
 from perdure.testing.store.events import waiting
 from stores.event_lives import Pair

@@ -11,11 +11,13 @@ import apsw.ext
 import pytest
 
 from perdure.store.model import CLAIMABLE
-from perdure.store.sqlite import queries, rows, workers
+from perdure.store.sql import queries, rows, workers
 from perdure.store.sqlite.migrate import MIGRATIONS
+from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
 
-FOLDER = Path(queries.__file__).parent
+SHARED = Path(queries.__file__).parent
+FOLDER = SHARED.parent / "sqlite"
 EXPECTED = {
     "claim_runs": "runs_due",
     "claim_trusted": "runs_suspect",
@@ -60,9 +62,9 @@ def connection() -> apsw.Connection:
 
 
 def test_every_statement_is_used_and_every_used_one_exists() -> None:
-    used = {name for path in FOLDER.glob("*.py") for name in re.findall(r'SQL\["(\w+)"', path.read_text())}
-    used |= {"sync_normal"}
-    assert used == set(queries.SQL)
+    code = "".join(path.read_text() for folder in (SHARED, FOLDER) for path in folder.glob("*.py"))
+    assert set(re.findall(r'(?:SQL|\.sql)\["(\w+)"\]', code)) <= set(SQL)
+    assert [name for name in SQL if f'"{name}"' not in code] == []
 
 
 def test_every_statement_says_what_it_is_for() -> None:
@@ -103,7 +105,7 @@ def test_tables_are_read_by_the_names_of_their_columns(connection: apsw.Connecti
 @pytest.mark.parametrize(("name", "index"), EXPECTED.items())
 def test_frequent_statements_use_their_index(connection: apsw.Connection, name: str, index: str) -> None:
     """A million ended runs cost a claim nothing."""
-    sql = queries.SQL[name]
+    sql = SQL[name]
     count = max([int(number) for number in re.findall(r"\?(\d+)", sql)] or [sql.count("?")])
     plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * count).fetchall()
     assert any(index in str(step[3]) for step in plan), plan

@@ -25,6 +25,7 @@ class Turns:
     """Takes the turns of one worker."""
 
     def __init__(self, worker_id: str, settings: Settings, rng: random.Random) -> None:
+        self.worker_id = worker_id
         #: The seed of a new run or generation, by its id and number. Tests have one that depends on these two alone.
         self.draw_seed: Callable[[str, int], int] = lambda run_id, generation: rng.getrandbits(63)
         #: Called before each turn; for tests.
@@ -76,4 +77,5 @@ class Turns:
             waits=taken.waits,
             returned=taken.returned,
             dead=taken.dead,
+            worker=self.worker_id,
         )

@@ -101,11 +101,33 @@ class Lane:
                     resident.commands = commands
                     resident.saved_digest = following.digest  # one step is what it waited for before, too
                     frontier = encode_step_frontier(seq, following)
-                    return Turn(resident.key, resident.epoch, 1, seq, entries, _RUNNING, None, at, frontier)
+                    return Turn(
+                        resident.key,
+                        resident.epoch,
+                        1,
+                        seq,
+                        entries,
+                        _RUNNING,
+                        None,
+                        at,
+                        frontier,
+                        worker=self._turns.worker_id,
+                    )
             elif type(ended) is Complete and not (count or commands or pending.received or resident.parent):
                 resident.last = last = Record(seq + 1, at, "", end_of(ended))
                 entries.append(Entry(to_row(last)))
-                return Turn(resident.key, resident.epoch, 1, seq, entries, _COMPLETED, None, at, run.frontier())
+                return Turn(
+                    resident.key,
+                    resident.epoch,
+                    1,
+                    seq,
+                    entries,
+                    _COMPLETED,
+                    None,
+                    at,
+                    run.frontier(),
+                    worker=self._turns.worker_id,
+                )
         return self._turns.conclude(resident, Advance(seq, at, entries, commands=commands), now)
 
     def release(self, durable: Durable) -> Durable:

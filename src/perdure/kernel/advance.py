@@ -29,7 +29,7 @@ from perdure.kernel.receiving import next_events, unwanted_events
 from perdure.kernel.run import Run
 
 
-class Host(msgspec.Struct, frozen=True, gc=False):
+class Host(msgspec.Struct, frozen=True):
     """What turns need to know of the worker that takes them."""
 
     worker_id: str

@@ -49,7 +49,7 @@ def check_first_turn(turn: Turn) -> None:
         )
 
 
-def rejected(turn: Turn, epoch: int, generation: int, next_seq: int, status: str) -> Rejected:
+def rejected(turn: Turn, epoch: int, generation: int, next_seq: int, status: str, owner: str | None) -> Rejected:
     """The first thing that does not fit, in the order a person would ask."""
     if turn.epoch != epoch:
         return Rejected(reason=f"another worker owns the run: its epoch is {epoch}, the turn has {turn.epoch}")
@@ -57,6 +57,8 @@ def rejected(turn: Turn, epoch: int, generation: int, next_seq: int, status: str
         return Rejected(reason=f"the run is in generation {generation}, the turn is of {turn.generation}")
     if turn.expected_seq != next_seq:
         return Rejected(reason=f"the next record is {next_seq}, the turn starts at {turn.expected_seq}")
+    if status in CLAIMABLE and owner not in (None, turn.worker):
+        return Rejected(reason=f"another worker owns the run: {owner}, the turn is of {turn.worker or 'nobody'}")
     if status in CLAIMABLE:
         return Rejected(reason="an inbox item that the turn takes was taken before")
     return Rejected(reason=f"the run is {status}")

@@ -38,6 +38,7 @@ class Position(NamedTuple):
     generation: int
     next_seq: int
     status: str
+    owner: str | None
 
 
 def recognise(

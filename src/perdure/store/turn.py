@@ -55,6 +55,8 @@ class Turn(Struct, frozen=True, gc=False):
     returned: Sequence[int] = ()
     #: Events that become dead letters instead of reaching the run.
     dead: Sequence[DeadItem] = ()
+    #: Who took it. Refused if somebody else owns the run; one that nobody owns takes the turn of its last owner.
+    worker: str = ""
 
 
 def goes_from_step_to_step(turn: Turn) -> bool:

@@ -103,6 +103,7 @@ class Run:
             and self.generation == turn.generation
             and self.next_seq == turn.expected_seq
             and self.status in CLAIMABLE
+            and (self.owner is None or self.owner == turn.worker)
         )
 
 

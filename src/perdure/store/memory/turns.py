@@ -77,7 +77,7 @@ def recognise(tables: Tables, run: Run | None, turn: Turn) -> CommitResult:
     first, end = turn.expected_seq, turn.expected_seq + len(turn.entries)
     return rules.recognise(
         turn,
-        rules.Position(run.epoch, run.generation, run.next_seq, run.status),
+        rules.Position(run.epoch, run.generation, run.next_seq, run.status, run.owner),
         lambda: [row for row in run.journal.get(turn.generation, ()) if first <= row.seq < end],
         lambda run_id: child.key if (child := tables.by_id.get(run_id)) is not None else None,
     )

@@ -52,7 +52,7 @@ def prepare(session: Session) -> None:
 class Bulk:
     """The rows of one group."""
 
-    __slots__ = ("_advanced", "_end", "_finished", "_parts", "_records", "_runs", "_stepped", "_with_more")
+    __slots__ = ("_advanced", "_end", "_finished", "_parts", "_records", "_runs", "_stepped", "_with_more", "_worker")
 
     def __init__(self) -> None:
         self._stepped: list[tuple[Any, ...]] = []
@@ -65,6 +65,8 @@ class Bulk:
         self._end = 1
         #: Whether a run has a status or a state of its own.
         self._with_more = False
+        #: Whose turns they are; None: there is none yet.
+        self._worker: str | None = None
 
     def add(self, turns: Sequence[Turn], creations: Sequence[Creation]) -> bool:
         """False if one of them is not plain; the whole is then of no use."""
@@ -81,7 +83,7 @@ class Bulk:
         lists = (self._stepped, self._advanced, self._finished, self._records, self._runs)
         rows = [_encode(each).decode() for each in lists]
         counts = (len(self._stepped), len(self._advanced), len(self._finished))
-        return (*rows, b"".join(self._parts), *counts, self._with_more)
+        return (*rows, b"".join(self._parts), *counts, self._with_more, self._worker)
 
     @property
     def work(self) -> int:
@@ -97,7 +99,12 @@ class Bulk:
     def _add_turns(self, turns: Sequence[Turn]) -> None:
         # Most turns go from step to step, so those are dealt with here, without a call for each.
         stepped, parts, end = self._stepped, self._parts, self._end
+        if self._worker is None and turns:
+            self._worker = turns[0].worker
+        worker = self._worker
         for turn in turns:
+            if turn.worker != worker:
+                raise _Unusual  # two engines with one store
             if not goes_from_step_to_step(turn):
                 self._end = end
                 self._add_turn(turn)
@@ -241,7 +248,7 @@ def commit_step(session: Session, turn: Turn) -> bool:
     False: nothing was done, it has to go the long way."""
     seq, at, _, location, data, check = turn.entries[0].row
     try:
-        session.execute(_STEP, (turn.key, turn.epoch, seq, at, location, data, check, turn.frontier))
+        session.execute(_STEP, (turn.key, turn.epoch, seq, at, location, data, check, turn.frontier, turn.worker))
     except _UNSUITABLE:
         return False
     return True

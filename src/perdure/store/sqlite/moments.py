@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from perdure.store.sqlite import migrate, runs
+from perdure.store.sql import runs
+from perdure.store.sqlite import migrate
 from perdure.store.sqlite.writer import Writer
 
 MOMENTS: Final[dict[str, tuple[Any, str]]] = {

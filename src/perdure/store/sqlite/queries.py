@@ -1,34 +1,8 @@
-"""Loads `queries.sql`: the text of every statement, by name.
+"""The statements of the SQLite store: `queries.sql`, by name."""
 
-Texts are constants, so SQLite's statement cache always hits, and nothing that a user wrote can become SQL
-(FAULTS S2): values travel as parameters only. What several statements have in common is a fragment of the same file,
-put in when the file is loaded.
-"""
-
-from __future__ import annotations
-
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-_HEADING = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
-_PLACE = re.compile(r"\{(\w+)\}")
+from perdure.store.sql.queries import load
 
-
-def split(text: str) -> Mapping[str, str]:
-    """The statements of a file, by name, without their comments and with their fragments."""
-    kinds: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
-    parts = _HEADING.split(text)[1:]
-    for kind, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        if name in kinds[kind]:
-            raise ValueError(f"two queries are named {name!r}")
-        lines = (line for line in body.splitlines() if not line.startswith("--"))
-        kinds[kind][name] = "\n".join(lines).strip().removesuffix(";")
-    fragments = kinds["fragment"]
-    queries = {name: _PLACE.sub(lambda place: fragments[place[1]], body) for name, body in kinds["name"].items()}
-    return MappingProxyType(queries)
-
-
-SQL: Final = split((Path(__file__).parent / "queries.sql").read_text(encoding="utf-8"))
+SQL: Final = load(Path(__file__).with_name("queries.sql"))

@@ -28,14 +28,16 @@ seq, at, kind, location, data, "check"
 UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, wake_at = ?4, frontier = ?5,
     custom_status = coalesce(?6, custom_status), state = coalesce(?7, state),
     recoveries = iif(?2 > next_seq, 0, recoveries), reason = NULL
-WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN {claimable};
+WHERE key = ?8 AND epoch = ?9 AND generation = ?10 AND next_seq = ?11 AND status IN {claimable}
+    AND (owner IS NULL OR owner = ?12);
 
 -- name: finish_run
 -- The last turn: terminal, nobody's, nothing to wake for.
 UPDATE runs SET status = ?1, next_seq = ?2, updated_at = ?3, finished_at = ?3, wake_at = NULL, owner = NULL,
     frontier = ?4, custom_status = coalesce(?5, custom_status), state = coalesce(?6, state), recoveries = 0,
     reason = NULL
-WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN {claimable};
+WHERE key = ?7 AND epoch = ?8 AND generation = ?9 AND next_seq = ?10 AND status IN {claimable}
+    AND (owner IS NULL OR owner = ?11);
 
 -- name: leaves_something
 -- Whether something ever came for a run that has just ended, or somebody wants to hear of its end: without either,
@@ -47,7 +49,8 @@ SELECT last_item OR watched FROM runs WHERE key = ?;
 UPDATE runs SET status = ?, next_seq = 2, generation = generation + 1, workflow = ?, version = ?, updated_at = ?,
     wake_at = ?, frontier = ?, custom_status = coalesce(?, custom_status), state = coalesce(?, state),
     recoveries = 0, reason = NULL, cancel_requested = 0, pruned = 0
-WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN {claimable};
+WHERE key = ? AND epoch = ? AND generation = ? AND next_seq = ? AND status IN {claimable}
+    AND (owner IS NULL OR owner = ?);
 
 -- name: add_record
 -- Append one record.
@@ -64,16 +67,16 @@ UPDATE runs SET pruned = pruned + ? WHERE key = ? AND generation = ?;
 
 -- name: position_of_run
 -- What a refused turn is compared with.
-SELECT epoch, generation, next_seq, status FROM runs WHERE key = ?;
+SELECT epoch, generation, next_seq, status, owner FROM runs WHERE key = ?;
 
 -- == bulk: see bulk.py ===================================================================================
 
 -- name: bulk_view
--- What the trigger below is told: lists of rows as JSON, how many of them must fit, and `bytes`: records, frontiers and
--- the like one after the other, each found by its offset and its length, so that JSON need not carry them.
+-- What the trigger below is told: lists of rows as JSON, how many of them must fit, whose turns they are, and `bytes`:
+-- records, frontiers and the like one after the other, each found by its offset and its length, so that JSON need not carry them.
 CREATE TEMP VIEW bulk AS
 SELECT NULL AS stepped, NULL AS advanced, NULL AS finished, NULL AS records, NULL AS runs, NULL AS bytes,
-    0 AS stepped_count, 0 AS advanced_count, 0 AS finished_count, 0 AS with_more;
+    0 AS stepped_count, 0 AS advanced_count, 0 AS finished_count, 0 AS with_more, '' AS worker;
 
 -- name: bulk_trigger
 -- `advance_run`, `finish_run`, `add_record` and `add_run` for many. Nothing but the fence decides which rows change; if
@@ -85,7 +88,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         frontier = substr(NEW.bytes, turn.value ->> '$[4]', turn.value ->> '$[5]'), recoveries = 0, reason = NULL
     FROM jsonb_each(NEW.stepped) AS turn
     WHERE runs.key = turn.value ->> '$[0]' AND epoch = turn.value ->> '$[1]' AND generation = 1
-        AND next_seq = turn.value ->> '$[2]' AND status IN {claimable};
+        AND next_seq = turn.value ->> '$[2]' AND status IN {claimable} AND (owner IS NULL OR owner = NEW.worker);
     SELECT RAISE(ABORT, 'a step does not fit') WHERE changes() <> NEW.stepped_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
     SELECT value ->> '$[0]', 1, value ->> '$[2]', value ->> '$[3]', 'step_done', value ->> '$[6]',
@@ -100,7 +103,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         recoveries = iif(turn.value ->> '$[1]' > next_seq, 0, recoveries), reason = NULL
     FROM jsonb_each(NEW.advanced) AS turn
     WHERE runs.key = turn.value ->> '$[4]' AND epoch = turn.value ->> '$[5]' AND generation = turn.value ->> '$[6]'
-        AND next_seq = turn.value ->> '$[7]' AND status IN {claimable};
+        AND next_seq = turn.value ->> '$[7]' AND status IN {claimable} AND (owner IS NULL OR owner = NEW.worker);
     SELECT RAISE(ABORT, 'a turn does not fit') WHERE changes() <> NEW.advanced_count;
     UPDATE runs SET status = turn.value ->> '$[0]', next_seq = turn.value ->> '$[1]', updated_at = turn.value ->> '$[2]',
         finished_at = turn.value ->> '$[2]', wake_at = NULL, owner = NULL,
@@ -112,7 +115,7 @@ CREATE TEMP TRIGGER bulk_carry_out INSTEAD OF INSERT ON bulk BEGIN
         recoveries = 0, reason = NULL
     FROM jsonb_each(NEW.finished) AS turn
     WHERE runs.key = turn.value ->> '$[4]' AND epoch = turn.value ->> '$[5]' AND generation = turn.value ->> '$[6]'
-        AND next_seq = turn.value ->> '$[7]' AND status IN {claimable}
+        AND next_seq = turn.value ->> '$[7]' AND status IN {claimable} AND (owner IS NULL OR owner = NEW.worker)
         AND last_item = 0 AND watched = 0; -- otherwise more is to be done than this
     SELECT RAISE(ABORT, 'a last turn does not fit') WHERE changes() <> NEW.finished_count;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
@@ -137,13 +140,14 @@ END;
 -- name: bulk
 -- Everything a group of plain requests changes, in a transaction of its own.
 INSERT INTO bulk (stepped, advanced, finished, records, runs, bytes, stepped_count, advanced_count, finished_count,
-    with_more)
-VALUES (jsonb(?), jsonb(?), jsonb(?), jsonb(?), jsonb(?), ?, ?, ?, ?, ?);
+    with_more, worker)
+VALUES (jsonb(?), jsonb(?), jsonb(?), jsonb(?), jsonb(?), ?, ?, ?, ?, ?, ?);
 
 -- name: step_view
 -- One turn of the same kind as those in `bulk.stepped`.
 CREATE TEMP VIEW step AS
-SELECT 0 AS run_key, 0 AS epoch, 0 AS seq, 0 AS at, '' AS location, x'' AS data, 0 AS "check", x'' AS frontier;
+SELECT 0 AS run_key, 0 AS epoch, 0 AS seq, 0 AS at, '' AS location, x'' AS data, 0 AS "check", x'' AS frontier,
+    '' AS worker;
 
 -- name: step_trigger
 -- `advance_run` and `add_record` for it: nothing changes if it does not fit.
@@ -151,7 +155,7 @@ CREATE TEMP TRIGGER step_carry_out INSTEAD OF INSERT ON step BEGIN
     UPDATE runs SET status = 'running', next_seq = NEW.seq + 1, updated_at = NEW.at, wake_at = NULL,
         frontier = NEW.frontier, recoveries = 0, reason = NULL
     WHERE key = NEW.run_key AND epoch = NEW.epoch AND generation = 1 AND next_seq = NEW.seq
-        AND status IN {claimable};
+        AND status IN {claimable} AND (owner IS NULL OR owner = NEW.worker);
     SELECT RAISE(ABORT, 'the step does not fit') WHERE changes() <> 1;
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
     VALUES (NEW.run_key, 1, NEW.seq, NEW.at, 'step_done', NEW.location, NEW.data, NEW."check");
@@ -159,7 +163,8 @@ END;
 
 -- name: step
 -- A step's result and where its run stands now, in a transaction of its own.
-INSERT INTO step (run_key, epoch, seq, at, location, data, "check", frontier) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO step (run_key, epoch, seq, at, location, data, "check", frontier, worker)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: key_of_run
 -- Where the new runs begin.
@@ -287,6 +292,10 @@ UPDATE publications SET holder = ? WHERE id = ?;
 -- name: remove_publication
 -- Its reader took it, or its time is over.
 DELETE FROM publications WHERE id = ?;
+
+-- name: remove_free_publication
+-- Its time is over, and nobody holds it.
+DELETE FROM publications WHERE id = ? AND holder IS NULL;
 
 -- name: waits_of_run
 -- What a run has to do with which types.

@@ -12,7 +12,7 @@ import shutil
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import apsw
 
@@ -21,9 +21,9 @@ from perdure.limits import SQLITE_BUSY_SECONDS
 from perdure.store.sqlite.queries import SQL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from perdure.store.sqlite.rows import Values
+    from perdure.store.sql.rows import Values
 
 log = logging.getLogger("perdure.store.sqlite")
 
@@ -47,8 +47,12 @@ class Session:
     """A connection with the two calls that everything else needs.
 
     `execute` reuses one cursor: right for statements that return nothing, and fast. `rows` and `row` read to
-    the end, so a statement is never left open across another one.
+    the end, so a statement is never left open across another one. SQLite has one writer at a time, so that nothing need
+    be locked: see `store.sql.session`.
     """
+
+    #: The statements, by name.
+    sql: ClassVar = SQL
 
     __slots__ = ("changes", "connection", "execute", "executemany", "total_changes")
 
@@ -59,6 +63,19 @@ class Session:
         self.executemany = cursor.executemany
         self.changes = connection.changes
         self.total_changes = connection.total_changes
+
+    def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        self.execute(sql, parameters)
+        return self.changes()
+
+    def change_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> int:
+        before = self.total_changes()
+        self.executemany(sql, parameters)
+        return self.total_changes() - before
+
+    def insert(self, sql: str, parameters: Sequence[Any]) -> int | None:
+        self.execute(sql, parameters)
+        return self.connection.last_insert_rowid() if self.changes() else None
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Values]:
         return self.connection.execute(sql, parameters).fetchall()
@@ -71,6 +88,20 @@ class Session:
         found = self.row(sql, parameters)
         return None if found is None else found[0]
 
+    def snapshot(self, read: Callable[[], T]) -> T:
+        """Several reads of one state."""
+        self.execute(SQL["begin_read"])
+        try:
+            return read()
+        finally:
+            self.execute(SQL["commit"])
+
+    def lock_type(self, kind: str) -> None: ...
+
+    def lock_type_to_wait(self, kind: str) -> None: ...
+
+    def lock_runs(self, keys: Sequence[int]) -> None: ...
+
     def close(self) -> None:
         """Close for good. Never raises: it is called when the connection is already in trouble, too."""
         path = ""
@@ -81,15 +112,6 @@ class Session:
             pass
         except apsw.Error as error:
             log.warning("closing %s: %s", path, error)
-
-
-def snapshot(session: Session, read: Callable[[], T]) -> T:
-    """Several reads of one state."""
-    session.execute(SQL["begin_read"])
-    try:
-        return read()
-    finally:
-        session.execute(SQL["commit"])
 
 
 def connect(path: str, busy_seconds: float = SQLITE_BUSY_SECONDS, vfs: str | None = None) -> Session:

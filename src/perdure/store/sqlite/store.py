@@ -48,7 +48,10 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
-from perdure.store.sqlite import dead_letters, events, inbox, liveness, reads, runs, workers
+from perdure.store.sql import dead_letters, events, inbox, reads, runs
+from perdure.store.sql import workers as claims
+from perdure.store.sql.turns import commit_turns, create, create_all
+from perdure.store.sqlite import liveness, workers
 from perdure.store.sqlite.connection_thread import ConnectionThread, in_thread
 from perdure.store.sqlite.looking import Look
 from perdure.store.sqlite.migrate import migrate
@@ -63,7 +66,6 @@ from perdure.store.sqlite.session import (
     prepare_file,
     sync_what_others_wrote,
 )
-from perdure.store.sqlite.turns import commit_turns, create, create_all
 from perdure.store.sqlite.watch import Watch
 from perdure.store.sqlite.writer import Writer
 from perdure.store.turn import CommitResult, Created, Creation, Existing, Turn
@@ -378,16 +380,16 @@ class SQLiteStore:
         trusted: int = 0,
     ) -> Sequence[RunRow]:
         # A look first: most sweeps find nothing, and a write would get in the way of others.
-        if not await self._read(workers.is_anything_due, at):
+        if not await self._read(claims.is_anything_due, at):
             return []
-        return await self._write(workers.claim, worker_id, at, limit, suspects_max, unknown, trusted)
+        return await self._write(claims.claim, worker_id, at, limit, suspects_max, unknown, trusted)
 
     async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
-        await self._write(workers.acquit, worker_id, acquittals)
+        await self._write(claims.acquit, worker_id, acquittals)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         """The open runs of a worker and their epochs: what to compare with when a claim's answer got lost."""
-        return await self._read(workers.held, worker_id)
+        return await self._read(claims.held, worker_id)
 
     async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
         return await self._read(reads.load, keys)
@@ -398,10 +400,10 @@ class SQLiteStore:
         return self._write(commit_turns, turns)
 
     async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
-        await self._write(workers.release, worker_id, releases)
+        await self._write(claims.release, worker_id, releases)
 
     async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
-        return await self._write(workers.park, key, epoch, reason, at)
+        return await self._write(claims.park, key, epoch, reason, at)
 
     async def news(self, worker_id: str, cursor: int) -> News:
         return await self._read(workers.news, worker_id, cursor)

@@ -170,7 +170,7 @@ def check_the_parent_hears_in_the_turn_that_ends_the_child(world: World) -> None
         (claimed,) = await store.claim("w2", 60, 9)
         assert claimed.id == "parent"
 
-        await accept(store, finishing(key, 2, epoch=2))
+        await accept(store, finishing(key, 2, epoch=2, worker="w2"))
         assert list((await accept(store, finishing(two, 2, notice=notice))).deliveries) == []
 
     world.run(check)

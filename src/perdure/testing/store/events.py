@@ -30,8 +30,8 @@ from perdure.testing.store.kit import (
 )
 
 
-def waiting(key: int, seq: int = 2, **waits: int) -> Turn:
-    return turn(key, seq, status=Status.WAITING, waits=waits)
+def waiting(key: int, seq: int = 2, worker: str = "w1", **waits: int) -> Turn:
+    return turn(key, seq, status=Status.WAITING, waits=waits, worker=worker)
 
 
 def check_tidying_removes_what_was_kept_long_enough(world: World) -> None:
@@ -128,13 +128,14 @@ def check_a_turn_that_stops_waiting_does_not_get_what_it_publishes(world: World)
             first, second = await create(store, f"first-{number}"), await create(store, f"second-{number}", owner="w2")
             await accept(store, waiting(first, ping=1))
             held = (await store.publish(published(at=60), 9)).deliveries if holds else ()
-            await accept(store, waiting(second, ping=1))
+            await accept(store, waiting(second, worker="w2", ping=1))
             stops = turn(first, 2, publish(2, published(at=61)), consumed=[each.item.id for each in held], waits={})
             (given,) = (await accept(store, stops)).deliveries
             assert given.key == second
             assert list(await store.inbox(first, 9)) == []
             assert [one.holder for one in await store.publications(None, 9)] == [f"second-{number}"]
-            await accept(store, turn(second, 2, step_row(2), consumed=[given.item.id], waits={}))
+            taken = turn(second, 2, step_row(2), consumed=[given.item.id], waits={}, worker="w2")
+            await accept(store, taken)
 
     world.run(check)
 
@@ -188,7 +189,7 @@ def check_a_paused_run_keeps_no_event_from_the_others(world: World) -> None:
         await accept(store, waiting(first, ping=1))
         await store.publish(published(at=50), 9)
         await store.append("first", event("sent"), 9)
-        await accept(store, waiting(second, ping=1))
+        await accept(store, waiting(second, worker="w2", ping=1))
         told = await store.pause("first", "by ann", 60) or ()
         assert [(delivery.key, delivery.item.kind) for delivery in told] == [
             (first, ItemKind.PAUSE),
@@ -237,7 +238,7 @@ def check_a_reopened_run_has_what_it_had_not_read(world: World) -> None:
         assert [(item.data, item.sent_at) for item in await store.inbox(key, 9)] == [(b"0", 60), (b"2", 62)]
         assert list(await store.dead_letters(None, 9)) == []
         (claimed,) = await store.claim("w2", 600, 9)
-        assert not (await accept(store, turn(key, 5, epoch=claimed.epoch, waits={"ping": 1}))).deliveries
+        assert not (await accept(store, turn(key, 5, epoch=claimed.epoch, worker="w2", waits={"ping": 1}))).deliveries
         assert len((await store.publish(published(policy=everyone, at=601), 9)).deliveries) == 1
 
     world.run(check)
@@ -257,7 +258,7 @@ def check_a_restored_run_gets_what_is_published_from_then_on(world: World) -> No
         made = await store.restore(Snapshot(run=row, journals={1: loaded.rows}, inbox=[event(dedup="k")]))
         assert isinstance(made, Created)
         (claimed,) = await store.claim("w2", 600, 9)
-        await accept(store, turn(made.key, 2, epoch=claimed.epoch, waits={"ping": 1}))
+        await accept(store, turn(made.key, 2, epoch=claimed.epoch, worker="w2", waits={"ping": 1}))
         await store.release("w2", [Release(key=made.key, epoch=claimed.epoch, seen_item=9, ready_at=10**9)])
         assert [item.publication for item in await store.inbox(made.key, 9)] == [0]
         await store.publish(published(policy=everyone, at=601), 9)

@@ -145,7 +145,7 @@ async def abandoned(
     for death in range(deaths):
         (claimed,) = await store.claim(_GHOST, 10, 100, 100)
         wake_at = due if death == deaths - 1 else 5
-        await accept(store, turn(key, 2, epoch=claimed.epoch, status=Status.WAITING, wake_at=wake_at))
+        await accept(store, turn(key, 2, epoch=claimed.epoch, status=Status.WAITING, wake_at=wake_at, worker=_GHOST))
         assert await store.reap("w1", 10) == 1
     row = await row_of(store, run_id)
     if status is not row.status:  # by a late turn, in an epoch that is still its own

@@ -165,6 +165,7 @@ def turn(key: RunKey, seq: int, *entries: Entry | Row, **changes: Any) -> Turn:
         "status": Status.RUNNING,
         "wake_at": None,
         "at": 100 + seq,
+        "worker": "w1",
     }
     return Turn(**(fields | changes))
 

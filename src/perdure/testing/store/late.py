@@ -51,9 +51,10 @@ class Place(NamedTuple):
     epoch: int = 1
     generation: int = 1
     seq: int = 2
+    worker: str = "w1"
 
-    def position(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "generation": self.generation}
+    def position(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "generation": self.generation, "worker": self.worker}
 
 
 class Kind(NamedTuple):
@@ -125,7 +126,17 @@ async def _claimed_by_another(store: Store, key: RunKey, run_id: str) -> Place:
     # Not a claim, which takes whatever is due: only this run. Its epoch is what `reopen` and others raise, too.
     claimed = {row.id: row for row in await store.claim("w2", 10, 1)}
     assert claimed[run_id].epoch == 2
-    return Place(key)
+    return Place(key, worker="w2")  # in the name of its owner, so that only the epoch tells
+
+
+async def _of_another(store: Store, key: RunKey, run_id: str) -> Place:
+    """A store that went back in time may give a key and an epoch a second time."""
+    return Place(key, worker="w2")
+
+
+async def _of_an_earlier_one(store: Store, key: RunKey, run_id: str) -> Place:
+    """The same, with a name that sorts the other way."""
+    return Place(key, worker="w0")
 
 
 async def _not_yet_claimed(store: Store, key: RunKey, run_id: str) -> Place:
@@ -235,6 +246,8 @@ async def _never_there(store: Store, key: RunKey, run_id: str) -> Place:
 PASTS = (
     Past("claimed by another", _claimed_by_another),
     Past("not yet claimed", _not_yet_claimed),
+    Past("of another", _of_another),
+    Past("of an earlier one", _of_an_earlier_one),
     Past("continued", _continued),
     Past("not yet continued", _not_yet_continued, first_generation=False),
     Past("further", _further),
@@ -293,8 +306,9 @@ async def _beside_new_runs(
     store: Store, late: Turn, others: Sequence[Turn]
 ) -> tuple[CommitResult, Sequence[CommitResult]]:
     asyncio.get_running_loop().call_soon(int)
-    first = turn(0, 2, frontier=b'{"seq":1}')
-    batch = [(new_run(f"new-{late.key}-{late.expected_seq}-{n}"), first) for n in range(COMPANIONS)]
+    first = turn(0, 2, frontier=b'{"seq":1}', worker=late.worker)
+    name = f"new-{late.key}-{late.expected_seq}"
+    batch = [(new_run(f"{name}-{n}", owner=late.worker), first) for n in range(COMPANIONS)]
     commit, creation = store.commit([*others, late]), store.create_all(batch)
     results, created = list(await commit), await creation
     again = [one for one in created if not isinstance(one, Created)]
@@ -313,18 +327,18 @@ ROUTES = (
 )
 
 
-async def _companions(store: Store, route: Route, round_: str) -> list[Turn]:
-    """Turns that fit, of runs made for them."""
+async def _companions(store: Store, route: Route, round_: str, worker: str) -> list[Turn]:
+    """Turns of this worker that fit, of runs made for them."""
     if not route.company:
         return []
-    first = turn(0, 2, frontier=b'{"seq":1}', at=1)
-    made = await store.create_all([(new_run(f"{round_}-{n}"), first) for n in range(COMPANIONS)])
-    keys = [one.key for one in made if isinstance(one, Created)]
-    return [route.company[n % len(route.company)].make(Place(key)) for n, key in enumerate(keys)]
+    first = turn(0, 2, frontier=b'{"seq":1}', at=1, worker=worker)
+    made = await store.create_all([(new_run(f"{round_}-{n}", owner=worker), first) for n in range(COMPANIONS)])
+    places = [Place(one.key, worker=worker) for one in made if isinstance(one, Created)]
+    return [route.company[n % len(route.company)].make(place) for n, place in enumerate(places)]
 
 
 async def _send_late(store: Store, route: Route, late: Turn, round_: str) -> CommitResult:
-    others = await _companions(store, route, round_)
+    others = await _companions(store, route, round_, late.worker)
     result, results = await route.go(store, late, others)
     assert len(results) == len(others)
     for number, (other, outcome) in enumerate(zip(others, results, strict=True)):
@@ -364,9 +378,10 @@ async def _seen(store: Store, run_id: str, key: RunKey) -> list[Any]:
     return [found, *[list(await store.journal(key, generation)) for generation in (1, 2, 3)]]
 
 
-@cases([(status, route) for status in sorted(CLAIMABLE) for route in ROUTES])
-def check_a_turn_that_fits_is_accepted(world: World, status: Status, route: Route) -> None:
-    """CONFORMANCE W1: whatever an open run is called at the moment, and it is then what the turn says."""
+@cases([(status, owned, route) for status in sorted(CLAIMABLE) for owned in (True, False) for route in ROUTES])
+def check_a_turn_that_fits_is_accepted(world: World, status: Status, owned: bool, route: Route) -> None:
+    """CONFORMANCE W1, FAULTS C5: whatever an open run is called at the moment, also if it was taken from its owner and
+    nobody has it yet; and it is then what the turn says."""
 
     async def check(store: Store) -> None:
         await create(store, "bystander", owner="other")
@@ -374,6 +389,8 @@ def check_a_turn_that_fits_is_accepted(world: World, status: Status, route: Rout
             run_id = f"fits-{kind.name}"
             key = await create(store, run_id)
             await accept(store, turn(key, 2, step_row(2), status=status, wake_at=5))
+            if not owned:
+                await store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=NEVER)])
             one = kind.make(Place(key, seq=3))
             result = await _send_late(store, route, one, kind.name)
             assert isinstance(result, Committed), (kind.name, result)
@@ -382,7 +399,7 @@ def check_a_turn_that_fits_is_accepted(world: World, status: Status, route: Rout
             ended, continued = kind.status.terminal, one.continued is not None
             assert row.status is kind.status
             assert (row.epoch, row.generation, row.next_seq) == (1, 1 + continued, 2 if continued else 3 + kind.records)
-            assert (row.owner, row.finished_at) == ((None, 9_000) if ended else ("w1", None))
+            assert (row.owner, row.finished_at) == ((None, 9_000) if ended else ("w1" if owned else None, None))
             assert row.wake_at == one.wake_at
             assert [each for each in journals[0] if each.seq > 2] == [entry.row for entry in one.entries]
 
@@ -396,7 +413,7 @@ def check_a_late_turn_does_not_hit_another_run(world: World, kind: Kind, route: 
     async def check(store: Store) -> None:
         other = await create(store, "other") if older else 0
         key = await create(store, "late")
-        place = await _claimed_by_another(store, key, "late")
+        place = (await _claimed_by_another(store, key, "late"))._replace(worker="w1")
         other = other or await create(store, "other")
         before = await _seen(store, "other", other), await _seen(store, "late", key)
         assert isinstance(await _send_late(store, route, kind.make(place), "good"), Rejected)
@@ -414,7 +431,7 @@ def check_the_end_of_a_run_is_told_by_any_route(world: World, route: Route) -> N
         await create(store, "bystander", owner="other")
         watcher = await create(store, "watcher", owner="w2")
         watched, unread = await create(store, "watched"), await create(store, "unread")
-        await accept(store, turn(watcher, 2, watch(2, "watched")))
+        await accept(store, turn(watcher, 2, watch(2, "watched"), worker="w2"))
         await store.append("unread", event("ping", b"1"), 9)
         for key in (watched, unread):
             assert isinstance(await _send_late(store, route, _end(Place(key)), str(key)), Committed)

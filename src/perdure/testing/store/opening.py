@@ -134,7 +134,8 @@ def old_data_is_understood(world: World) -> None:
         claimed = [one for one in await store.claim("w-new", 10**16, 100, 100) if one.id == "old"]
         assert [one.epoch for one in claimed] == [row.epoch + 1], "its worker is dead, so it can be claimed"
         step = step_row(row.next_seq)
-        await accept(store, turn(row.key, row.next_seq, step, epoch=row.epoch + 1, generation=row.generation))
+        position = {"epoch": row.epoch + 1, "generation": row.generation, "worker": "w-new"}
+        await accept(store, turn(row.key, row.next_seq, step, **position))
         assert list(await others[0].journal(row.key, row.generation))[-1] == step
         await create(store, "new")
 

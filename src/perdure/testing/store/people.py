@@ -173,7 +173,7 @@ def check_reopening_appends_a_record_and_makes_the_run_claimable(world: World) -
         assert await store.count_runs() == {Status.PENDING: 1}
         assert [one.id for one in await store.list_runs(RunFilter(statuses=frozenset({Status.FAILED})), 9)] == []
         (claimed,) = await store.claim("w2", 10, 9)
-        await accept(store, finishing(key, 5, epoch=claimed.epoch))
+        await accept(store, finishing(key, 5, epoch=claimed.epoch, worker="w2"))
 
     world.run(check)
 

@@ -78,7 +78,26 @@ def check_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
         assert isinstance(await commit(store, turn(key, 2, step_row(2))), Rejected)
         assert isinstance(await commit(store, finishing(key, 2)), Rejected)
         assert await everything(store, "a") == before
-        await accept(store, turn(key, 2, step_row(2), epoch=2))
+        assert isinstance(await commit(store, turn(key, 2, step_row(2), worker="w2")), Rejected), "of an earlier life"
+        await accept(store, turn(key, 2, step_row(2), epoch=2, worker="w2"))
+
+    world.run(check)
+
+
+def check_a_turn_of_another_worker_is_refused(world: World) -> None:
+    """Law 6, FAULTS B15: the owner may commit, and the last owner of a run that nobody owns. Nobody else may, even in
+    the right epoch: a store that lost its last moments may give a key and an epoch a second time."""
+
+    async def check(store: Store) -> None:
+        key = await create(store, "a")
+        before = await everything(store, "a")
+        for stranger in ("w2", ""):
+            assert isinstance(await commit(store, turn(key, 2, step_row(2), worker=stranger)), Rejected)
+            assert isinstance(await commit(store, finishing(key, 2, worker=stranger)), Rejected)
+        assert await everything(store, "a") == before
+        await accept(store, turn(key, 2, step_row(2)))
+        await store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=5)])
+        await accept(store, turn(key, 3, step_row(3)))
 
     world.run(check)
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from perdure.kernel.journal import Row
 from perdure.store import items, rules
 from perdure.store.model import TERMINAL, Delivery, InboxItem, NewItem, RunKey, Status
-from perdure.store.sqlite import dead_letters
-from perdure.store.sqlite.events import publish, return_held
-from perdure.store.sqlite.inbox import find_receiver_by_key, offer, put, whole_inbox
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import records, run_row
-from perdure.store.sqlite.session import Session
+from perdure.store.sql import dead_letters
+from perdure.store.sql.events import publish, return_held
+from perdure.store.sql.inbox import find_receiver, find_receiver_by_key, offer, put, whole_inbox
+from perdure.store.sql.rows import records, run_row
+from perdure.store.sql.session import Session
 from perdure.store.turn import Watch
 
 
@@ -37,17 +36,19 @@ class _End:
         return return_held(self._session, self._key, self._at)
 
     def end_waits(self, *, keep_positions: bool) -> None:
-        self._session.execute(SQL["end_waits"] if keep_positions else SQL["forget_waits"], (self._key,))
-        self._session.execute(SQL["forget_all_refusals"], (self._key,))
+        self._session.execute(
+            self._session.sql["end_waits"] if keep_positions else self._session.sql["forget_waits"], (self._key,)
+        )
+        self._session.execute(self._session.sql["forget_all_refusals"], (self._key,))
 
     def take_unread(self) -> Sequence[InboxItem]:
         left = whole_inbox(self._session, self._key)
         if left:
-            self._session.execute(SQL["empty_inbox"], (self._key,))
+            self._session.execute(self._session.sql["empty_inbox"], (self._key,))
         return left
 
     def count_expired(self, item: InboxItem) -> None:
-        self._session.execute(SQL["count_expired"], (item.type,))
+        self._session.execute(self._session.sql["count_expired"], (item.type,))
 
     def add_dead_letter(self, item: InboxItem, reason: str) -> None:
         dead_letters.add(self._session, self._key, item, reason, self._at)
@@ -56,9 +57,9 @@ class _End:
         return publish(self._session, item, self._pending_max).deliveries
 
     def take_watchers(self) -> Sequence[tuple[RunKey, int, str]]:
-        found = self._session.rows(SQL["watchers"], (self._key,))
+        found = self._session.rows(self._session.sql["watchers"], (self._key,))
         if found:
-            self._session.execute(SQL["forget_watches"], (self._key,))
+            self._session.execute(self._session.sql["forget_watches"], (self._key,))
         return [(watcher, generation, location) for watcher, generation, location in found]
 
     def tell(self, watcher: RunKey, item: NewItem) -> Sequence[Delivery]:
@@ -70,15 +71,15 @@ class _End:
 
 def watch(session: Session, key: RunKey, generation: int, effect: Watch, at: int) -> list[Delivery] | None:
     """Tell a run about the end of another: later, or now. None if there is no such run."""
-    found = session.row(SQL["run_by_id"], (effect.target,))
-    if found is None:
+    receiver = find_receiver(session, effect.target)
+    if receiver is None:
         return None
-    target = run_row(found)
-    if target.status not in TERMINAL:
-        session.execute(SQL["add_watch"], (target.key, key, generation, effect.location))
-        session.execute(SQL["mark_watched"], (target.key,))
+    if receiver.status not in TERMINAL:
+        session.execute(session.sql["add_watch"], (receiver.key, key, generation, effect.location))
+        session.execute(session.sql["mark_watched"], (receiver.key,))
         return []
-    last = records(session.rows(SQL["end_of_run"], (target.key, target.generation)))[0]
+    target = run_row(session.rows(session.sql["run_by_key"], (receiver.key,))[0])
+    last = records(session.rows(session.sql["end_of_run"], (target.key, target.generation)))[0]
     watcher = find_receiver_by_key(session, key)
     if watcher is None:
         raise AssertionError(f"run {key} takes a turn but does not exist")

@@ -21,16 +21,14 @@ from perdure.store.model import (
     Status,
     restored_status,
 )
-from perdure.store.sqlite import dead_letters, events, run_end
-from perdure.store.sqlite.inbox import Receiver, find_open_children, find_receiver_by_key, offer, put, whole_inbox
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import run_row
-from perdure.store.sqlite.session import Session
+from perdure.store.sql import dead_letters, events, run_end
+from perdure.store.sql.inbox import Receiver, find_open_children, find_receiver_by_key, offer, put, whole_inbox
+from perdure.store.sql.rows import run_row
+from perdure.store.sql.session import Session
 from perdure.store.turn import Created, Existing, Turn
 
-_ADD_RUN, _ADD_RECORD, _RUN_BY_ID = SQL["add_run"], SQL["add_record"], SQL["run_by_id"]
-#: What goes with a run that is deleted.
-_REMAINS = (SQL["delete_journal"], SQL["delete_inbox"], SQL["delete_keys"], SQL["forget_waits"])
+#: What goes with a run that is deleted: statements.
+_REMAINS = ("delete_journal", "delete_inbox", "delete_keys", "forget_waits")
 
 
 def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: Turn | None = None) -> RunKey | None:
@@ -46,19 +44,18 @@ def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: T
     named = (new.id, new.workflow, new.version, status, int(new.owner is not None), owner)
     times = (next_seq, new.created_at, updated_at, finished_at)
     link = (None, None, None) if parent is None else (parent.key, parent.generation, parent.location)
-    session.execute(_ADD_RUN, (*named, *times, new.input_digest, *link, *shown))
-    if session.changes() == 0:
+    key = session.insert(session.sql["add_run"], (*named, *times, new.input_digest, *link, *shown))
+    if key is None:
         return None
-    key = session.connection.last_insert_rowid()
-    session.execute(_ADD_RECORD, (key, 1, *new.started))
+    session.execute(session.sql["add_record"], (key, 1, *new.started))
     if opening is not None:
         for entry in opening.entries:
-            session.execute(_ADD_RECORD, (key, 1, *entry.row))
+            session.execute(session.sql["add_record"], (key, 1, *entry.row))
     return key
 
 
 def find(session: Session, run_id: str) -> RunRow | None:
-    found = session.row(_RUN_BY_ID, (run_id,))
+    found = session.row(session.sql["run_by_id"], (run_id,))
     return None if found is None else run_row(found)
 
 
@@ -78,9 +75,9 @@ def terminate(session: Session, run_id: str, reason: str, at: int) -> Sequence[D
     if run.status in TERMINAL:
         return None
     at = max(at, run.updated_at)  # records of one run never go back in time
-    session.execute(SQL["terminate_run"], (at, run.key))
+    session.execute(session.sql["terminate_run"], (at, run.key))
     last = items.terminated_row(run.next_seq, at, reason)
-    session.execute(_ADD_RECORD, (run.key, run.generation, *last))
+    session.execute(session.sql["add_record"], (run.key, run.generation, *last))
     deliveries = run_end.end(session, run.key, last, at, NEVER)
     if run.parent is not None:
         notice = items.terminated_notice(run.parent, run_id, reason, at)
@@ -92,8 +89,7 @@ def terminate(session: Session, run_id: str, reason: str, at: int) -> Sequence[D
 
 def resume(session: Session, run_id: str, at: int) -> bool:
     run = existing(session, run_id)
-    session.execute(SQL["resume_run"], (at, run_id))
-    if session.changes() == 0:
+    if not session.change(session.sql["resume_run"], (at, run_id)):
         return False
     events.look_again(session, run.key, at)
     return True
@@ -106,7 +102,7 @@ def pause(session: Session, run_id: str, reason: str, at: int) -> Sequence[Deliv
     run = existing(session, run_id)
     if run.status not in CLAIMABLE:
         return None
-    session.execute(SQL["pause_run"], (reason, at, run.key))
+    session.execute(session.sql["pause_run"], (reason, at, run.key))
     owner = find_receiver_by_key(session, run.key) if run.owner is not None else None
     told = offer(session, owner, items.pause_item(at)) if owner is not None else ""
     return [*([told] if isinstance(told, Delivery) else []), *events.return_held(session, run.key, at)]
@@ -114,31 +110,30 @@ def pause(session: Session, run_id: str, reason: str, at: int) -> Sequence[Deliv
 
 def unpause(session: Session, run_id: str, at: int) -> bool:
     run = existing(session, run_id)
-    session.execute(SQL["unpause_run"], (at, run.key))
-    if session.changes() == 0:
+    if not session.change(session.sql["unpause_run"], (at, run.key)):
         return False
-    session.execute(SQL["drop_pause_items"], (run.key,))
+    session.execute(session.sql["drop_pause_items"], (run.key,))
     events.look_again(session, run.key, at)
     return True
 
 
 def reopen(session: Session, reopen: Reopen) -> bool:
-    found = session.row(SQL["run_by_key"], (reopen.key,))
+    found = session.row(session.sql["run_by_key"], (reopen.key,))
     if found is None:
         return False
     run, record = run_row(found), reopen.record
     if reopen.parent_seq is not None and (
-        run.parent is None or session.value(SQL["next_seq_of"], (run.parent.key,)) != reopen.parent_seq
+        run.parent is None or session.value(session.sql["next_seq_of"], (run.parent.key,)) != reopen.parent_seq
     ):
         return False
-    session.execute(SQL["reopen_run"], (reopen.frontier, record.at, run.key, reopen.epoch, record.seq))
-    if session.changes() == 0:
+    fence = (run.key, reopen.epoch, record.seq)
+    if not session.change(session.sql["reopen_run"], (reopen.frontier, record.at, *fence)):
         return False
-    session.execute(_ADD_RECORD, (run.key, run.generation, *record))
+    session.execute(session.sql["add_record"], (run.key, run.generation, *record))
     if reopen.parent_seq is not None and run.parent is not None:
         told = items.notices_of(run.id, run.parent, whole_inbox(session, run.parent.key))
-        session.executemany(SQL["take_item"], [(item.id, run.parent.key) for item in told])
-    session.execute(SQL["drop_pause_items"], (run.key,))
+        session.executemany(session.sql["take_item"], [(item.id, run.parent.key) for item in told])
+    session.execute(session.sql["drop_pause_items"], (run.key,))
     dead_letters.restore_unread(session, run.key, run.finished_at)
     return True
 
@@ -148,12 +143,11 @@ def restore(session: Session, snapshot: Snapshot) -> Created | Existing:
     named = (run.id, run.generation, run.workflow, run.version, restored_status(run.status))
     times = (run.wake_at, run.next_seq, run.created_at, run.updated_at, run.finished_at)
     shown = (int(run.cancel_requested), run.frontier, run.reason, run.custom_status, run.state, run.pruned)
-    session.execute(SQL["restore_run"], (*named, *times, run.input_digest, *shown))
-    if session.changes() == 0:
+    key = session.insert(session.sql["restore_run"], (*named, *times, run.input_digest, *shown))
+    if key is None:
         return Existing(row=existing(session, run.id))
-    key = session.connection.last_insert_rowid()
     for generation, rows in snapshot.journals.items():
-        session.executemany(_ADD_RECORD, [(key, generation, *row) for row in rows])
+        session.executemany(session.sql["add_record"], [(key, generation, *row) for row in rows])
     events.begin_here(session, key)
     last_item = 0
     for item in snapshot.inbox:
@@ -165,10 +159,10 @@ def restore(session: Session, snapshot: Snapshot) -> Created | Existing:
 def delete(session: Session, keys: Sequence[RunKey]) -> int:
     gone = 0
     for key in keys:
-        run_id: str | None = session.value(SQL["delete_run"], (key,))
+        run_id: str | None = session.value(session.sql["delete_run"], (key,))
         if run_id is not None:
             gone += 1
-            for statement in _REMAINS:
-                session.execute(statement, (key,))
-            session.execute(SQL["delete_replies"], (items.request_name(run_id, ""),))
+            for name in _REMAINS:
+                session.execute(session.sql[name], (key,))
+            session.execute(session.sql["delete_replies"], (items.request_name(run_id, ""),))
     return gone

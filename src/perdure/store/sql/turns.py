@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from perdure.kernel.journal import Row
 from perdure.store import refusals, rules
 from perdure.store.model import Delivery, NewRun, RunKey
-from perdure.store.sqlite import dead_letters, events, run_end
-from perdure.store.sqlite.inbox import find_receiver, offer
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import records
-from perdure.store.sqlite.runs import add_run, existing
-from perdure.store.sqlite.session import Session
+from perdure.store.sql import dead_letters, events, run_end
+from perdure.store.sql.inbox import find_receiver, offer
+from perdure.store.sql.rows import records
+from perdure.store.sql.runs import add_run, existing
+from perdure.store.sql.session import Session
 from perdure.store.turn import (
     NO_EFFECTS,
     CommitResult,
@@ -37,15 +36,6 @@ from perdure.store.turn import (
     ends_at_once,
     only_opens,
 )
-
-_ADVANCE, _FINISH, _CONTINUE = SQL["advance_run"], SQL["finish_run"], SQL["continue_run"]
-_LEAVES_SOMETHING = SQL["leaves_something"]
-_ADD_RECORD, _RECORDS, _TAKE = SQL["add_record"], SQL["records"], SQL["take_item"]
-_POSITION = SQL["position_of_run"]
-_PARENT, _UNREAD = SQL["parent_of_run"], SQL["item_is_unread"]
-_PRUNE, _NOTE_PRUNED = SQL["prune_record"], SQL["note_pruned"]
-_REMOVE_PUBLICATION = SQL["remove_publication"]
-
 
 # -- a new run with its first turn -----------------------------------------------------------------------
 
@@ -88,7 +78,10 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     """Make one turn durable, all or nothing. The key is apart because a first turn does not know it."""
     taken: list[int | None] = []
     if turn.consumed or turn.dead:
-        taken = [session.value(_UNREAD, (item, key)) for item in (*turn.consumed, *(one.id for one in turn.dead))]
+        taken = [
+            session.value(session.sql["item_is_unread"], (item, key))
+            for item in (*turn.consumed, *(one.id for one in turn.dead))
+        ]
         if None in taken:
             # Taken before: by this very turn if it comes again, else by a worker that had the run in between.
             return _recognise(session, key, turn)
@@ -96,22 +89,21 @@ def commit_turn(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     if not moved:
         return _recognise(session, key, turn)
     generation = turn.generation
-    execute = session.execute
     if turn.consumed:
-        session.executemany(_TAKE, [(item_id, key) for item_id in turn.consumed])
+        session.executemany(session.sql["take_item"], [(item_id, key) for item_id in turn.consumed])
         session.executemany(
-            _REMOVE_PUBLICATION, [(publication,) for publication in taken if publication and publication > 0]
+            session.sql["remove_publication"],
+            [(publication,) for publication in taken if publication and publication > 0],
         )
     if turn.pruned:
         # Counted by what was there: a turn without records that comes again is not told from the first.
-        before = session.connection.total_changes()
-        session.executemany(_PRUNE, [(key, generation, seq) for seq in turn.pruned])
-        execute(_NOTE_PRUNED, (session.connection.total_changes() - before, key, generation))
+        gone = session.change_many(session.sql["prune_record"], [(key, generation, seq) for seq in turn.pruned])
+        session.execute(session.sql["note_pruned"], (gone, key, generation))
     about_events = moved == _WITH_REMAINS or _is_about_events(turn)
     for entry in turn.entries:
         if entry.effect is not None:
             break
-        execute(_ADD_RECORD, (key, generation, *entry.row))
+        session.execute(session.sql["add_record"], (key, generation, *entry.row))
     else:
         if turn.continued is None and turn.notice is None and not about_events:
             return NO_EFFECTS
@@ -125,22 +117,18 @@ _MOVED, _WITH_REMAINS = 1, 2
 def _update_run(session: Session, key: RunKey, turn: Turn) -> int:
     """Move the run on, if the turn fits where the run is; 0: it does not."""
     status, expected = turn.status, turn.expected_seq
-    fence = (key, turn.epoch, turn.generation, expected)
+    fence = (key, turn.epoch, turn.generation, expected, turn.worker)
     next_seq = expected + len(turn.entries)
+    shown = (turn.frontier, turn.custom_status, turn.state)
     following = turn.continued
     if following is not None:
         named = (status, following.workflow, following.version, turn.at, turn.wake_at)
-        session.execute(_CONTINUE, (*named, turn.frontier, turn.custom_status, turn.state, *fence))
-    elif status.terminal:
-        shown = (turn.frontier, turn.custom_status, turn.state)
-        session.execute(_FINISH, (status, next_seq, turn.at, *shown, *fence))
-        if session.changes() == 1:
-            return _WITH_REMAINS if session.value(_LEAVES_SOMETHING, (key,)) else _MOVED
+        return session.change(session.sql["continue_run"], (*named, *shown, *fence))
+    if status.terminal:
+        if session.change(session.sql["finish_run"], (status, next_seq, turn.at, *shown, *fence)):
+            return _WITH_REMAINS if session.value(session.sql["leaves_something"], (key,)) else _MOVED
         return 0
-    else:
-        shown = (turn.frontier, turn.custom_status, turn.state)
-        session.execute(_ADVANCE, (status, next_seq, turn.at, turn.wake_at, *shown, *fence))
-    return int(session.changes() == 1)
+    return session.change(session.sql["advance_run"], (status, next_seq, turn.at, turn.wake_at, *shown, *fence))
 
 
 class _Effects:
@@ -162,13 +150,13 @@ class _Effects:
         for entry in turn.entries:
             started = started or entry.effect is not None
             if started:
-                self._session.execute(_ADD_RECORD, (self._key, generation, *self._row(entry)))
+                self._session.execute(self._session.sql["add_record"], (self._key, generation, *self._row(entry)))
         if turn.continued is not None:
-            self._session.execute(_ADD_RECORD, (self._key, generation + 1, *turn.continued.started))
+            self._session.execute(self._session.sql["add_record"], (self._key, generation + 1, *turn.continued.started))
         if about_events:
             self._about_events()
         if turn.notice is not None:
-            parent = self._session.value(_PARENT, (self._key,))
+            parent = self._session.value(self._session.sql["parent_of_run"], (self._key,))
             self._deliveries += run_end.tell_parent(self._session, parent, turn.notice)
         return Committed(
             effects=self._effects,
@@ -207,7 +195,7 @@ class _Effects:
                 self._more = self._more or published.more
                 row = entry.row
             case Reply(request=request, data=data, at=at):
-                self._session.execute(SQL["add_reply"], (request, data, at))
+                self._session.execute(self._session.sql["add_reply"], (request, data, at))
                 self._replied = True
                 row = entry.row
             case Watch() as watch:
@@ -241,11 +229,11 @@ class _Effects:
 
 def _recognise(session: Session, key: RunKey, turn: Turn) -> CommitResult:
     """Answer a turn that did not fit: accepted by an earlier call, or refused."""
-    position = session.row(_POSITION, (key,))
+    position = session.row(session.sql["position_of_run"], (key,))
     window = (key, turn.generation, turn.expected_seq - 1, len(turn.entries))
     return rules.recognise(
         turn,
         None if position is None else rules.Position._make(position),
-        lambda: records(session.rows(_RECORDS, window)),
+        lambda: records(session.rows(session.sql["records"], window)),
         lambda run_id: child.key if (child := find_receiver(session, run_id)) is not None else None,
     )

@@ -10,16 +10,9 @@ from typing import NamedTuple
 from perdure.limits import SPREAD_RUNS_MAX
 from perdure.store import rules
 from perdure.store.model import CLAIMABLE, Delivery, ItemKind, NewItem, Published, RunKey, Spread
-from perdure.store.sqlite.inbox import find_receiver_by_key, put
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import Values, inbox_item, policy_text, read_policy, stored_item
-from perdure.store.sqlite.session import Session
-
-_WAITS, _SET_WAIT, _FREE, _NOTE_SHARED = (
-    SQL["waits_of_run"], SQL["set_wait"], SQL["free_publications"], SQL["note_shared"],
-)  # fmt: skip
-_LAST, _COUNT_HELD, _ROOM = SQL["last_publication"], SQL["count_held"], SQL["run_with_room"]
-_ACCEPTABLE = SQL["acceptable_publications"]
+from perdure.store.sql.inbox import find_receiver_by_key, put
+from perdure.store.sql.rows import Values, inbox_item, policy_text, read_policy, stored_item
+from perdure.store.sql.session import Session
 
 #: Stands for all types: see `store.memory.events`.
 EVERY = ""
@@ -58,13 +51,14 @@ class Wait(NamedTuple):
 
 def publish(session: Session, item: NewItem, pending_max: int, but: RunKey = 0) -> Published:
     """`but`: a run that gets no single event by this, because its own waits are about to change."""
+    session.lock_type(item.type)
     if item.dedup is not None:
-        if session.row(SQL["has_publication_key"], (item.dedup,)) is not None:
+        if session.row(session.sql["has_publication_key"], (item.dedup,)) is not None:
             return Published(id=None)
-        session.execute(SQL["add_publication_key"], (item.dedup, item.sent_at))
+        session.execute(session.sql["add_publication_key"], (item.dedup, item.sent_at))
     policy = item.policy
     described = (item.type, int(policy.single), item.data, item.sent_at, policy_text(policy), policy.delivery)
-    added = session.row(SQL["add_publication"], (*described, item.expires_at, None if policy.single else 0))
+    added = session.row(session.sql["add_publication"], (*described, item.expires_at, None if policy.single else 0))
     if added is None:
         raise AssertionError("an insert returned nothing")
     published = Publication._make(added)
@@ -75,30 +69,37 @@ def publish(session: Session, item: NewItem, pending_max: int, but: RunKey = 0) 
 
 
 def spread(session: Session, at: int, runs_max: int, pending_max: int) -> Spread:
-    found = session.row(SQL["next_spreading"])
+    found = session.row(session.sql["next_spreading"])
+    if found is None:
+        return Spread()
+    session.lock_type(Publication._make(found).type)
+    found = session.row(session.sql["next_spreading"])  # somebody else may have gone on with it meanwhile
     if found is None:
         return Spread()
     done = _spread(session, Publication._make(found), at, runs_max, pending_max)
-    return Spread(deliveries=done.deliveries, more=done.more or session.row(SQL["next_spreading"]) is not None)
+    return Spread(deliveries=done.deliveries, more=done.more or session.row(session.sql["next_spreading"]) is not None)
 
 
 def _spread(session: Session, published: Publication, at: int, runs_max: int, pending_max: int) -> Spread:
     kind = published.type
-    waiters = session.rows(SQL["waiters"], (kind, published.spread_after or 0, runs_max + 1))
+    waiters = session.rows(session.sql["waiters"], (kind, published.spread_after or 0, runs_max + 1))
     more = len(waiters) > runs_max
     del waiters[runs_max:]
+    session.lock_runs([key for key, _, _ in waiters])
     deliveries: list[Delivery] = []
     # Read once for all: they differ only in where each run stands in the log.
     log = _log(session, kind, min((shared for _, _, shared in waiters), default=published.id))
     for key, since, shared in waiters:
         new = [one for one in log if one.id > shared]
         deliveries += _catch_up(session, key, kind, new, since, at, pending_max)
-    session.execute(SQL["move_spreading"], (waiters[-1][0] if more else None, published.id))
+    session.execute(session.sql["move_spreading"], (waiters[-1][0] if more else None, published.id))
     return Spread(deliveries=deliveries, more=more)
 
 
 def _log(session: Session, kind: str, after: int) -> list[Publication]:
-    return [Publication._make(values) for values in session.rows(_FREE, (kind, 0, after, -1))]
+    return [
+        Publication._make(values) for values in session.rows(session.sql["free_publications"], (kind, 0, after, -1))
+    ]
 
 
 def _catch_up(
@@ -113,11 +114,11 @@ def _catch_up(
     """Copy shared events that the run has not had."""
     if not new:
         return []
-    room = pending_max - session.value(SQL["count_unread"], (key, kind))
+    room = pending_max - session.value(session.sql["count_unread"], (key, kind))
     given, had = rules.copies(new, key, since, at, room)
     deliveries = [_copy(session, key, published) for published in given]
     if had:
-        session.execute(_NOTE_SHARED, (had, key, kind))
+        session.execute(session.sql["note_shared"], (had, key, kind))
     return deliveries
 
 
@@ -125,8 +126,9 @@ def place(session: Session, published: Publication, at: int, but: RunKey = 0) ->
     """Let one of the runs that wait hold a single event, if one may and has room: the oldest run of them."""
     if rules.is_over(published.expires_at, at):
         return []
+    session.lock_type(published.type)
     described = (published.type, published.id, published.delivery, published.last_run, but)
-    key = session.value(_ROOM, described)
+    key = session.value(session.sql["run_with_room"], described)
     return [] if key is None else [_hold(session, key, published)]
 
 
@@ -136,10 +138,15 @@ def _fetch(session: Session, key: RunKey, wait: Wait, since: int | None, at: int
     if receiver is None or receiver.status not in CLAIMABLE:
         return []
     deliveries: list[Delivery] = []
-    room = wait.wanted - session.value(_COUNT_HELD, (key, wait.type))
+    room = wait.wanted - session.value(session.sql["count_held"], (key, wait.type))
     after = 0
     while room > len(deliveries):
-        page = [Publication._make(values) for values in session.rows(_ACCEPTABLE, (wait.type, after, key, _PAGE))]
+        wanted = (wait.type, after, key, _PAGE)
+        found = session.rows(session.sql["acceptable_publications"], wanted)
+        if found and not after:
+            session.lock_type(wait.type)
+            found = session.rows(session.sql["acceptable_publications"], wanted)  # as they are with the lock
+        page = [Publication._make(values) for values in found]
         for published in page:
             after = published.id
             if rules.may_have(published, key, since, at):
@@ -152,9 +159,9 @@ def _fetch(session: Session, key: RunKey, wait: Wait, since: int | None, at: int
 
 
 def _hold(session: Session, key: RunKey, published: Publication) -> Delivery:
-    session.execute(SQL["hold_publication"], (key, published.id))
+    session.execute(session.sql["hold_publication"], (key, published.id))
     delivery = _copy(session, key, published)
-    session.execute(SQL["count_again"], (key, published.type))
+    session.execute(session.sql["count_again"], (key, published.type))
     return delivery
 
 
@@ -188,16 +195,18 @@ def settle(
 
     `dead`: types of which it may have room for another, because one was no good.
     """
-    freed = [one for item_id in returned for one in _let_go(session, key, session.rows(SQL["item"], (item_id, key)))]
-    before = {wait.type: wait for wait in map(Wait._make, session.rows(_WAITS, (key,)))}
+    freed = [
+        one for item_id in returned for one in _let_go(session, key, session.rows(session.sql["item"], (item_id, key)))
+    ]
+    before = {wait.type: wait for wait in map(Wait._make, session.rows(session.sql["waits_of_run"], (key,)))}
     deliveries: list[Delivery] = []
     if waits is not None:
         deliveries += _settle_waits(session, key, waits, before, freed, at, pending_max)
     else:
         for kind in sorted((dead | {published.type for published in freed}) & before.keys()):
-            session.execute(SQL["count_again"], (key, kind))
+            session.execute(session.sql["count_again"], (key, kind))
             if _refuse(session, key, kind, freed):
-                session.execute(SQL["note_refusal"], (key, kind))
+                session.execute(session.sql["note_refusal"], (key, kind))
             deliveries += _fetch(session, key, before[kind], before[kind].since, at)
     for published in freed:
         deliveries += place(session, published, at, but=key)
@@ -207,7 +216,7 @@ def settle(
 def _refuse(session: Session, key: RunKey, kind: str, freed: Sequence[Publication]) -> bool:
     """Remember what the run handed back. Whether there was anything of this type."""
     refused = [(key, kind, published.id) for published in freed if published.type == kind]
-    session.executemany(SQL["add_refusal"], refused)
+    session.executemany(session.sql["add_refusal"], refused)
     return bool(refused)
 
 
@@ -222,21 +231,23 @@ def _settle_waits(
 ) -> list[Delivery]:
     """Look for what the run may have, as it waited before and as it waits now."""
     deliveries: list[Delivery] = []
-    last: int = session.value(_LAST)
+    for kind in sorted(waits):
+        session.lock_type_to_wait(kind)
+    last: int = session.value(session.sql["last_publication"])
     floor = before[EVERY].shared if EVERY in before else 0
     for kind in sorted({*before, *waits}):
         wanted = waits.get(kind, 0)
         wait = before.get(kind, Wait(kind, shared=floor))
         since = wait.since if wait.wanted else None
-        held = session.value(_COUNT_HELD, (key, kind)) if last else 0
+        held = session.value(session.sql["count_held"], (key, kind)) if last else 0
         # What it hands back in this very turn was judged by what it waits for now; anything older was not.
         if wait.refused:
-            session.execute(SQL["forget_refusals"], (key, kind))
+            session.execute(session.sql["forget_refusals"], (key, kind))
         refused = int(_refuse(session, key, kind, freed)) if freed and wanted else 0
         begun = rules.waits_since(wanted, wait.wanted, wait.since, last)
         now = Wait(kind, wanted, held, begun, wait.shared, refused)
         if now != wait or (kind not in before and floor):
-            session.execute(_SET_WAIT, (key, *now))
+            session.execute(session.sql["set_wait"], (key, *now))
         if not last or not (wanted or wait.wanted):
             continue
         # After the wait is stored, in the same transaction: the other order loses an event that commits in between
@@ -252,33 +263,34 @@ def _let_go(session: Session, key: RunKey, items: Iterable[Values]) -> list[Publ
     freed: list[Publication] = []
     for item in map(inbox_item, items):
         if rules.is_held(item):
-            session.execute(SQL["take_item"], (item.id, key))
-            session.execute(SQL["hold_publication"], (None, item.publication))
-            found = session.row(SQL["publication"], (item.publication,))
+            session.lock_type(item.type)
+            session.execute(session.sql["take_item"], (item.id, key))
+            session.execute(session.sql["hold_publication"], (None, item.publication))
+            found = session.row(session.sql["publication"], (item.publication,))
             freed += [] if found is None else [Publication._make(found)]
     return freed
 
 
 def begin_here(session: Session, key: RunKey) -> None:
     """A run that is restored has in its journal and inbox what it has had: what was published is not for it."""
-    last = session.value(_LAST)
+    last = session.value(session.sql["last_publication"])
     if last:
-        session.execute(_SET_WAIT, (key, *Wait(EVERY, shared=last)))
+        session.execute(session.sql["set_wait"], (key, *Wait(EVERY, shared=last)))
 
 
 def return_held(session: Session, key: RunKey, at: int) -> list[Delivery]:
     """A run that is stopped, or has ended, keeps no event from the others."""
-    freed = _let_go(session, key, session.rows(SQL["held_items"], (key,)))
+    freed = _let_go(session, key, session.rows(session.sql["held_items"], (key,)))
     for kind in {published.type for published in freed}:
-        session.execute(SQL["count_again"], (key, kind))
+        session.execute(session.sql["count_again"], (key, kind))
     return [delivery for published in freed for delivery in place(session, published, at, but=key)]
 
 
 def look_again(session: Session, key: RunKey, at: int) -> None:
     """The run may be given single events again, or has room for another."""
-    for wait in map(Wait._make, session.rows(_WAITS, (key,))):
+    for wait in map(Wait._make, session.rows(session.sql["waits_of_run"], (key,))):
         if wait.wanted:
-            session.execute(SQL["count_again"], (key, wait.type))
+            session.execute(session.sql["count_again"], (key, wait.type))
             _fetch(session, key, wait, wait.since, at)
 
 
@@ -287,19 +299,25 @@ def look_again(session: Session, key: RunKey, at: int) -> None:
 
 def tidy(session: Session, at: int, before: int, limit: int) -> int:
     unread = 0
-    over = session.rows(SQL["late_publications"], (at, limit)) + session.rows(SQL["old_publications"], (before, limit))
+    over = session.rows(session.sql["late_publications"], (at, limit)) + session.rows(
+        session.sql["old_publications"], (before, limit)
+    )
     for publication, kind, single in dict.fromkeys(over):
-        session.execute(SQL["remove_publication"], (publication,))
-        if single:
-            session.execute(SQL["count_expired"], (kind,))
+        session.lock_type(kind)
+        if session.change(session.sql["remove_free_publication"], (publication,)) and single:
+            session.execute(session.sql["count_expired"], (kind,))
             unread += 1
-    for stored in map(stored_item, session.rows(SQL["late_items"], (at, limit))):
-        session.execute(SQL["take_item"], (stored.id, stored.run_key))
-        session.execute(SQL["count_expired"], (stored.type,))
+    for stored in map(stored_item, session.rows(session.sql["late_items"], (at, limit))):
         if rules.is_held(stored.shown()):
-            session.execute(SQL["remove_publication"], (stored.publication,))
+            session.lock_type(stored.type)
+        session.lock_runs([stored.run_key])
+        if not session.change(session.sql["take_item"], (stored.id, stored.run_key)):
+            continue  # the run took it meanwhile
+        session.execute(session.sql["count_expired"], (stored.type,))
+        if rules.is_held(stored.shown()):
+            session.execute(session.sql["remove_publication"], (stored.publication,))
             look_again(session, stored.run_key, at)
         unread += 1
-    session.execute(SQL["remove_old_replies"], (before, limit))
-    session.execute(SQL["remove_old_publication_keys"], (before, limit))
+    session.execute(session.sql["remove_old_replies"], (before, limit))
+    session.execute(session.sql["remove_old_publication_keys"], (before, limit))
     return unread

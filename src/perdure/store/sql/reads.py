@@ -19,9 +19,8 @@ from perdure.store.model import (
     RunRow,
     Status,
 )
-from perdure.store.sqlite.inbox import whole_inbox
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import (
+from perdure.store.sql.inbox import whole_inbox
+from perdure.store.sql.rows import (
     StoredRun,
     Values,
     dead_letter,
@@ -31,7 +30,7 @@ from perdure.store.sqlite.rows import (
     run_row,
     stored_run,
 )
-from perdure.store.sqlite.session import Session, snapshot
+from perdure.store.sql.session import Session
 
 #: SQLite's largest integer: "no page before this one", and "no limit".
 _EVERYTHING = 2**63 - 1
@@ -42,14 +41,16 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 def get(session: Session, run_id: str) -> RunRow | None:
-    found = session.row(SQL["run_by_id"], (run_id,))
+    found = session.row(session.sql["run_by_id"], (run_id,))
     return None if found is None else run_row(found)
 
 
 def load(session: Session, keys: Sequence[RunKey]) -> Sequence[Loaded]:
     # One snapshot: a run row with the journal of a moment later would replay into a divergence.
     wanted = msgspec.json.encode(keys).decode()
-    return snapshot(session, lambda: [_load(session, found) for found in session.rows(SQL["runs_by_keys"], (wanted,))])
+    return session.snapshot(
+        lambda: [_load(session, found) for found in session.rows(session.sql["runs_by_keys"], (wanted,))]
+    )
 
 
 def _load(session: Session, found: Values) -> Loaded:
@@ -62,16 +63,16 @@ def journal(
     session: Session, key: RunKey, generation: int, after_seq: int = 0, limit: int | None = None
 ) -> Sequence[Row]:
     window = (key, generation, after_seq, _EVERYTHING if limit is None else limit)
-    return records(session.rows(SQL["records"], window))
+    return records(session.rows(session.sql["records"], window))
 
 
 def inbox(session: Session, key: RunKey, limit: int) -> Sequence[InboxItem]:
-    return [inbox_item(values) for values in session.rows(SQL["items"], (key, limit))]
+    return [inbox_item(values) for values in session.rows(session.sql["items"], (key, limit))]
 
 
 def list_runs(session: Session, where: RunFilter, limit: int, before: RunKey | None) -> Sequence[RunRow]:
     below = _EVERYTHING if before is None else before
-    return [run.shown() for run in snapshot(session, lambda: _list(session, where, limit, below))]
+    return [run.shown() for run in session.snapshot(lambda: _list(session, where, limit, below))]
 
 
 def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list[StoredRun]:
@@ -81,17 +82,19 @@ def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list
     if where.id_prefix is not None:
         ids = (where.id_prefix, _end_of_prefix(where.id_prefix))
         narrowed = (below, *ids, workflow, statuses, where.parent_key, limit, ended_before)
-        return _found(session, SQL["list_by_prefix"], narrowed)
+        return _found(session, session.sql["list_by_prefix"], narrowed)
     if where.parent_key is not None:
         children = (below, where.parent_key, workflow, statuses, limit, ended_before)
-        return _found(session, SQL["list_children"], children)
+        return _found(session, session.sql["list_children"], children)
     if not where.statuses and ended_before is None:
-        return _found(session, SQL["list_all"], (below, workflow, limit))
+        return _found(session, session.sql["list_all"], (below, workflow, limit))
     # Open and ended runs have indexes of their own; each gives its newest, already in order.
     ended = (where.statuses or TERMINAL) & TERMINAL
-    pages = [_found(session, SQL["list_ended"], (below, status, workflow, limit, ended_before)) for status in ended]
+    pages = [
+        _found(session, session.sql["list_ended"], (below, status, workflow, limit, ended_before)) for status in ended
+    ]
     if ended != where.statuses and ended_before is None:
-        pages.append(_found(session, SQL["list_open"], (below, statuses, workflow, limit)))
+        pages.append(_found(session, session.sql["list_open"], (below, statuses, workflow, limit)))
     return list(heapq.merge(*pages, key=lambda run: -run.key))[:limit]
 
 
@@ -113,7 +116,9 @@ def _end_of_prefix(prefix: str) -> str | bytes:
 
 
 def count_runs(session: Session) -> Mapping[Status, int]:
-    counted = snapshot(session, lambda: session.rows(SQL["count_open"]) + session.rows(SQL["count_ended"]))
+    counted = session.snapshot(
+        lambda: session.rows(session.sql["count_open"]) + session.rows(session.sql["count_ended"])
+    )
     return {Status(status): count for status, count in counted}
 
 
@@ -121,11 +126,11 @@ def count_runs(session: Session) -> Mapping[Status, int]:
 
 
 def is_spreading(session: Session) -> bool:
-    return session.row(SQL["next_spreading"]) is not None
+    return session.row(session.sql["next_spreading"]) is not None
 
 
 def reply(session: Session, request: str) -> bytes | None:
-    found: bytes | None = session.value(SQL["reply"], (request,))
+    found: bytes | None = session.value(session.sql["reply"], (request,))
     return found
 
 
@@ -141,14 +146,14 @@ def publications(session: Session, kind: str | None, limit: int, after: int) -> 
             holder=holder,
         )
         for publication, type_name, data, published_at, policy, expires_at, holder in session.rows(
-            SQL["publications"], (kind, after, limit)
+            session.sql["publications"], (kind, after, limit)
         )
     ]
 
 
 def dead_letters(session: Session, kind: str | None, limit: int, after: int) -> Sequence[DeadLetter]:
-    return [dead_letter(values) for values in session.rows(SQL["dead_letters"], (kind, after, limit))]
+    return [dead_letter(values) for values in session.rows(session.sql["dead_letters"], (kind, after, limit))]
 
 
 def expired_events(session: Session) -> Mapping[str, int]:
-    return dict(session.rows(SQL["expired_events"]))
+    return dict(session.rows(session.sql["expired_events"]))

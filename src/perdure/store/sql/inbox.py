@@ -6,14 +6,8 @@ from typing import NamedTuple
 
 from perdure.store import refusals, rules
 from perdure.store.model import Appended, Delivery, InboxItem, ItemKind, NewItem, RunKey
-from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.rows import inbox_item, policy_text
-from perdure.store.sqlite.session import Session
-
-_BY_ID, _BY_KEY, _CHILDREN = SQL["receiver_by_id"], SQL["receiver_by_key"], SQL["open_children"]
-_HAS_DEDUP, _ADD_DEDUP, _IS_FULL = SQL["has_dedup"], SQL["add_dedup"], SQL["is_full"]
-_ADD_ITEM, _WAKE, _MARK_CANCEL = SQL["add_item"], SQL["wake_run"], SQL["mark_cancel"]
-_NOTE_ITEM = SQL["note_item"]
+from perdure.store.sql.rows import inbox_item, policy_text
+from perdure.store.sql.session import Session
 
 
 class Receiver(NamedTuple):
@@ -28,12 +22,12 @@ class Receiver(NamedTuple):
 
 
 def find_receiver(session: Session, run_id: str) -> Receiver | None:
-    found = session.row(_BY_ID, (run_id,))
+    found = session.row(session.sql["receiver_by_id"], (run_id,))
     return None if found is None else Receiver._make(found)
 
 
 def find_receiver_by_key(session: Session, key: RunKey) -> Receiver | None:
-    found = session.row(_BY_KEY, (key,))
+    found = session.row(session.sql["receiver_by_key"], (key,))
     return None if found is None else Receiver._make(found)
 
 
@@ -45,12 +39,12 @@ def existing_receiver(session: Session, run_id: str) -> Receiver:
 
 
 def find_open_children(session: Session, key: RunKey) -> list[Receiver]:
-    return [Receiver._make(found) for found in session.rows(_CHILDREN, (key,))]
+    return [Receiver._make(found) for found in session.rows(session.sql["open_children"], (key,))]
 
 
 def whole_inbox(session: Session, key: RunKey) -> list[InboxItem]:
     """Everything that a run has not read, in the order of arrival."""
-    return [inbox_item(values) for values in sorted(session.rows(SQL["whole_inbox"], (key,)))]  # ids come first
+    return [inbox_item(values) for values in sorted(session.rows(session.sql["whole_inbox"], (key,)))]  # ids come first
 
 
 # -- clients ---------------------------------------------------------------------------------------------
@@ -80,37 +74,39 @@ def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int 
     refused = rules.refusal(
         item,
         receiver.status,
-        seen=item.dedup is not None and session.row(_HAS_DEDUP, (key, item.dedup)) is not None,
+        seen=item.dedup is not None and session.row(session.sql["has_dedup"], (key, item.dedup)) is not None,
         cancel_requested=bool(receiver.cancel_requested),
         is_full=lambda: _is_full(session, key, item.type, pending_max),
     )
     if refused is not None:
         return refused
     if item.kind is ItemKind.CANCEL:
-        session.execute(_MARK_CANCEL, (key,))
+        session.execute(session.sql["mark_cancel"], (key,))
     return put(session, receiver, item)
 
 
 def _is_full(session: Session, key: RunKey, kind: str, pending_max: int) -> bool:
-    return pending_max <= 0 or session.row(_IS_FULL, (key, kind, pending_max - 1)) is not None
+    return pending_max <= 0 or session.row(session.sql["is_full"], (key, kind, pending_max - 1)) is not None
 
 
 def put(session: Session, receiver: Receiver, item: NewItem, publication: int = 0) -> Delivery:
     """Store an item. `publication`: the published event that it is a copy of."""
     key, owner = receiver.key, receiver.owner
     if item.dedup is not None:
-        session.execute(_ADD_DEDUP, (key, item.dedup))
+        session.execute(session.sql["add_dedup"], (key, item.dedup))
     previous = receiver.last_item
     policy = item.policy
     held = int(bool(publication) and policy.single)
     travels = (policy_text(policy), item.expires_at, publication, held, item.request)
-    session.execute(_ADD_ITEM, (key, item.kind, item.type, item.data, item.sent_at, previous, *travels))
-    item_id = session.connection.last_insert_rowid()
-    session.execute(_NOTE_ITEM, (item_id, key))
+    described = (key, item.kind, item.type, item.data, item.sent_at, previous)
+    item_id = session.insert(session.sql["add_item"], (*described, *travels))
+    if item_id is None:
+        raise AssertionError(f"run {key} does not exist")
+    session.execute(session.sql["note_item"], (item_id, key))
     if owner is None:
         # In the transaction that stores the item: a run released a moment ago would sleep on
         # (testing/store/release.py).
-        session.execute(_WAKE, (key,))
+        session.execute(session.sql["wake_run"], (key,))
     stored = InboxItem(
         id=item_id,
         kind=item.kind,
