@@ -406,8 +406,8 @@ def check_a_turn_that_fits_is_accepted(world: World, status: Status, owned: bool
     world.run(check)
 
 
-@cases([(kind, route, older) for kind in PLAIN_KINDS for route in ROUTES[:4] for older in (True, False)])
-def check_a_late_turn_does_not_hit_another_run(world: World, kind: Kind, route: Route, older: bool) -> None:
+@cases([(kind, older, route) for kind in PLAIN_KINDS for older in (True, False) for route in ROUTES[:4]])
+def check_a_late_turn_does_not_hit_another_run(world: World, kind: Kind, older: bool, route: Route) -> None:
     """Law 6: a run that stands where the late turn believes its own to stand is not touched by it."""
 
     async def check(store: Store) -> None:
