@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
+.PHONY: setup demo test test-postgres test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -21,8 +21,11 @@ demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
 	$(BIN)/perdure demo
 
 test: $(STAMP) ## the whole suite, in parallel; then, without the fast path, what that has a part in
-	$(BIN)/python -m pytest -n auto -q -m "not long"
-	PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto -q -m "not long" tests/steps tests/races tests/children
+	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long"
+	PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" tests/steps tests/races tests/children
+
+test-postgres: $(STAMP) ## every test of behaviour on PostgreSQL too, which the tests start by themselves; and a fleet
+	PERDURE_TEST_STORES=postgres $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" -k "postgres or fleet" tests
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 	$(BIN)/python -m pytest -q -m long

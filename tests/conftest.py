@@ -10,7 +10,8 @@ import pytest
 
 from perdure.authoring.registry import Registry, registry
 from support.effects import Effects
-from support.lives import Lives
+from support.lives import STORES, Lives
+from support.postgres import give_back, server
 
 # Names of workflows and events are unique per process, and pytest imports every test module into one. Each module
 # gets a registry of its own, as each would have in a process of its own.
@@ -20,7 +21,7 @@ _registries: dict[str, Registry] = {}
 def _use_registry_of(path: Path) -> None:
     # The tests of the CLI load the same application files again and again, those of events and of
     # processes share workflows: each of these folders has one.
-    key = path.parent if path.parent.name in {"cli", "events", "lint", "processes"} else path
+    key = path.parent if path.parent.name in {"cli", "events", "fleet", "lint", "processes"} else path
     if path.name == "test_composed.py":  # of admin, and uses what the tests of events have
         key = path.parents[1] / "events"
     if path.name in {
@@ -44,9 +45,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _use_registry_of(item.path)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=STORES)
 def lives(request: pytest.FixtureRequest, tmp_path: Path) -> Lives:
     """A store's data with engines on it, on every store."""
+    if request.param == "postgres":
+        server()  # starting it takes a second, which would stand still in the event loop of the first test
     return Lives(request.param, tmp_path)
 
 
@@ -68,5 +71,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    give_back()
     if nextitem is not None and nextitem.path != item.path:
         _freeze()

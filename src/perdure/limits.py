@@ -170,6 +170,10 @@ TIMER_RESOLUTION_SECONDS_DEFAULT: Final = 0.001
 #: Waits between tries when the store does not answer: from this, doubling, to the next.
 STORAGE_RETRY_SECONDS_MIN: Final = 0.05
 STORAGE_RETRY_SECONDS_MAX: Final = 5.0
+#: How often an event without a key is handed to a store that does not answer, and for how long at most: enough for a
+#: connection that broke, and not so long that the caller believes the call hangs.
+SEND_TRIES_MAX: Final = 6
+SEND_SECONDS_MAX: Final = 5.0
 #: A page of a listing, when nobody says.
 PAGE_SIZE_DEFAULT: Final = 100
 PAGE_SIZE_MAX: Final = 1_000
@@ -194,3 +198,26 @@ FORK_INBOX_MAX: Final = 1_000_000
 SQLITE_BUSY_SECONDS: Final = 10.0
 #: Jobs put into one transaction by the writer thread; keeps a commit's latency bounded under load.
 SQLITE_GROUP_JOBS_MAX: Final = 2_000
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------
+
+#: How long a transaction waits for a lock. Ours take milliseconds; a transaction that holds one longer is not ours.
+POSTGRES_LOCK_SECONDS: Final = 5
+#: How often a transaction is begun again that found a lock taken or a row changed, with a growing pause. After that
+#: its caller hears of it, and repeats the call later.
+POSTGRES_TRIES_MAX: Final = 12
+#: Jobs put into one transaction by the writer's thread: fewer than on SQLite, because their locks are held together.
+POSTGRES_GROUP_JOBS_MAX: Final = 200
+#: Turns and new runs in one statement: larger groups bring nothing more (FLEET §2), and others wait for them.
+POSTGRES_GROUP_TURNS_MAX: Final = 1_000
+#: Notifications of many commits become one in this time.
+POSTGRES_NOTIFY_SECONDS: Final = 0.01
+#: How often a store without push is asked whether something changed.
+POSTGRES_POLL_SECONDS: Final = 0.5
+#: Runs of a dead worker freed in one transaction.
+POSTGRES_REAP_RUNS_MAX: Final = 1_000
+#: For how long a worker that says nothing keeps its runs: a fleet goes on soon after a machine is lost, and a pause of
+#: some seconds (a snapshot of a virtual machine, a slow network) costs nothing.
+LEASE_SECONDS_DEFAULT: Final = 10.0
+#: How often a worker says that it lives: three fit into a lease, so that a lost packet changes nothing.
+HEARTBEAT_SECONDS_DEFAULT: Final = 3.0

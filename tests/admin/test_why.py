@@ -547,7 +547,8 @@ def test_a_damaged_run_is_explained_as_far_as_it_goes(lives: Lives) -> None:
         key = await create(store, "run", owner=None)
         (row,) = await store.claim("w", 10, 1)
         await store.register_worker(worker("w"))
-        await accept(store, turn(key, 2, step_row(2), epoch=row.epoch, frontier=b"\0", status=Status.WAITING))
+        shown = {"frontier": b"\0", "status": Status.WAITING, "worker": "w"}
+        await accept(store, turn(key, 2, step_row(2), epoch=row.epoch, **shown))
         assert (await why(store, "run", 10)).kind == "nothing"
         await store.close()
 

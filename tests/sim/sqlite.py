@@ -26,8 +26,8 @@ import msgspec
 from perdure.store.memory import MemoryStore
 from perdure.store.model import RunRow, WorkerInfo
 from perdure.store.sql import reads
+from perdure.store.sql.job_thread import Job
 from perdure.store.sqlite import bulk, session, workers
-from perdure.store.sqlite.connection_thread import Job
 from perdure.store.sqlite.liveness import WorkerLock
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.presence import Presence
@@ -227,7 +227,7 @@ def _comparable(name: str, answer: Any) -> Any:
             return answer.cursor, list(answer.items), sorted(answer.ended)
         case "publish" | "replay_dead_letter" | "spread":
             return list(answer.deliveries)
-        case "reap" | "renew" | "release" | "register_worker" | "unregister_worker" | "dead_workers":
+        case "reap" | "release" | "register_worker" | "unregister_worker" | "dead_workers":
             return None  # the runs are compared
         case "workers":
             return sorted(one.id for one in answer)

@@ -79,15 +79,15 @@ class NodeStore:
             if odd[0] != "odd-after":
                 world.note(node, f"{name} {odd[0]} {type(odd[1]).__name__}")
                 raise again(odd[1])
+        if name == "renew":
+            world.renewed(node)
         try:
             result = self._commit(target, args[0]) if name == "commit" else perform(target, args, kwargs)
         except Exception as error:
             world.note(node, f"{name} {type(error).__name__}")
             raise
         if name not in READS:
-            if name == "renew":
-                world.renewed(node)
-            elif name == "claim":
+            if name == "claim":
                 _, at, limit, _, unknown, _ = args
                 world.ledger.claimed(at, limit, result, unknown)
             elif name == "commit":

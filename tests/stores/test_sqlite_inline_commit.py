@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure.store.sqlite import SQLiteStore, connection_thread, inline_commit, wal
+from perdure.store.sql import job_thread
+from perdure.store.sqlite import SQLiteStore, inline_commit, wal
 from perdure.store.sqlite.session import Session
 from perdure.testing.store.batches import create_many
 from stores.store_kit import accept, create, row_of, step_row, turn
@@ -155,7 +156,7 @@ def test_under_load_copying_is_put_off_but_not_for_ever(tmp_path: Path, monkeypa
     """FAULTS O14: with a writer that is never idle, the WAL has its limit all the same."""
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 20)
     monkeypatch.setattr(wal, "CHECKPOINT_LOOK_TRANSACTIONS", 4)
-    monkeypatch.setattr(connection_thread, "IDLE_SECONDS", 1_000.0)  # no moment is long enough
+    monkeypatch.setattr(job_thread, "IDLE_SECONDS", 1_000.0)  # no moment is long enough
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")
@@ -169,7 +170,7 @@ def test_under_load_copying_is_put_off_but_not_for_ever(tmp_path: Path, monkeypa
 def test_large_groups_after_small_ones_are_seen_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS O14: what small transactions wrote says nothing about those that follow."""
     monkeypatch.setattr(wal, "CHECKPOINT_PUT_OFF_FACTOR", 1)
-    monkeypatch.setattr(connection_thread, "IDLE_SECONDS", 1_000.0)
+    monkeypatch.setattr(job_thread, "IDLE_SECONDS", 1_000.0)
 
     async def check(store: SQLiteStore) -> None:
         key = await create(store, "a")

@@ -1,4 +1,4 @@
-"""Both our stores pass the suite that is published for others (CONFORMANCE W1, W2)."""
+"""All our stores pass the suite that is published for others (CONFORMANCE W1, W2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import apsw
 
 from perdure.testing.store import CHECKS, store_suite
-from stores.store_kit import memory, sqlite
+from stores.store_kit import crash, memory, postgres, sqlite
+from support.lives import STORES
 
 OLD = sorted((Path(__file__).parent / "old").glob("*.sql"))
 
@@ -26,6 +27,8 @@ def left_by(script: Path) -> Callable[[Path], None]:
 
 TestMemory = store_suite(memory)
 TestSQLite = store_suite(sqlite, old_data={script.stem: left_by(script) for script in OLD})
+if "postgres" in STORES:
+    TestPostgres = store_suite(postgres, die=crash)
 
 
 def test_there_are_enough_checks() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.errors import BadArgument, PerdureError, StoreUnusable
+from perdure.errors import BadArgument, PerdureError
 from perdure.store import open_store
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
@@ -46,7 +46,6 @@ def test_paths_and_urls_name_the_same_file(tmp_path: Path, monkeypatch: pytest.M
         ("sqlite://u:hunter2@h/x.db", BadArgument, "three slashes"),
         ("sqlite:///x.db?durabilty=full", BadArgument, "durabilty"),
         ("sqlite:///x.db?durability=none", BadArgument, "'full' or 'relaxed'"),
-        ("postgresql://u:hunter2@h/db", StoreUnusable, "not in this release"),
     ],
 )
 def test_errors_name_the_fix_and_no_password(url: str, error: type[PerdureError], text: str) -> None:

@@ -8,9 +8,11 @@ Every change is one atomic, durable change of the store, and may be repeated aft
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import uuid4
 
 from perdure import limits
 from perdure.admin import actions, transfer
@@ -22,7 +24,7 @@ from perdure.admin.looking import Looking, statuses_of, wall_clock
 from perdure.admin.reading import row_of
 from perdure.admin.replay import Verdict, in_callback, replay_records
 from perdure.authoring.registry import Registry, registry
-from perdure.errors import BadArgument
+from perdure.errors import BadArgument, StoreUnavailable
 from perdure.given import shown, whole_of
 from perdure.kernel.definitions import DEFAULT_POLICY, EventPolicy
 from perdure.kernel.frontier import decode_frontier
@@ -32,6 +34,8 @@ from perdure.kernel.verbs.durations import Duration, positive_seconds_of
 from perdure.store.items import cancel_item
 from perdure.store.model import TERMINAL, ItemKind, NewItem, Published, RunRow, Status
 from perdure.store.protocol import Store
+
+T = TypeVar("T")
 
 
 class Admin(Looking):
@@ -198,18 +202,43 @@ class Admin(Looking):
     ) -> None:
         """Send an event whose class need not be here: durable when this returns. The same `key` twice counts once.
 
-        Raises `RunNotFound`, `RunFinished`, `InboxFull`.
+        Without a key it counts once all the same: it gets one of its own, and if the store does not answer the call is
+        repeated for a while. Raises `RunNotFound`, `RunFinished`, `InboxFull`, `StoreUnavailable`.
         """
         store = self.store
         run_id = check_run_id(run_id, allow_children=True)
-        appended = await store.append(run_id, self._event(type_name, data, key, policy), self._pending_max)
+        item = self._event(type_name, data, key, policy)
+        appended = await self._persistently(key, lambda: store.append(run_id, item, self._pending_max))
         if appended.delivery is not None:
             self._listener.deliver(appended.delivery)
 
     async def publish_json(self, type_name: str, data: bytes, *, key: str | None = None, policy: EventPolicy) -> None:
-        """Publish an event; `policy` is what its class says. Durable when this returns."""
+        """Publish an event; `policy` is what its class says. Durable when this returns. Without a key it is repeated as
+        `send_json` is."""
         store = self.store
-        await self._hand_over(await store.publish(self._event(type_name, data, key, policy), self._pending_max))
+        item = self._event(type_name, data, key, policy)
+        await self._hand_over(await self._persistently(key, lambda: store.publish(item, self._pending_max)))
+
+    async def _persistently(self, key: str | None, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that hands over an event. A caller without a key cannot repeat it without sending twice, so it is
+        repeated here while the store does not answer (tests/events/test_lost_sends.py). The item has a key for that."""
+        if key is not None:
+            return await call()
+        loop = asyncio.get_running_loop()
+        give_up, wait = loop.time() + limits.SEND_SECONDS_MAX, limits.STORAGE_RETRY_SECONDS_MIN
+        for tries_left in reversed(range(limits.SEND_TRIES_MAX)):
+            try:
+                answer = await call()
+            except StoreUnavailable:
+                if not tries_left or loop.time() + wait > give_up:
+                    raise
+                await asyncio.sleep(wait)
+                wait *= 2
+            else:
+                if wait > limits.STORAGE_RETRY_SECONDS_MIN:
+                    self._listener.look()  # stored by an earlier call, it is not told of in the answer to this one
+                return answer
+        raise AssertionError("the last try returns or raises")
 
     def _event(self, type_name: str, data: bytes, key: str | None, policy: EventPolicy) -> NewItem:
         return NewItem(
@@ -217,7 +246,7 @@ class Admin(Looking):
             type=check_text(type_name, "the type of an event"),
             data=data,
             sent_at=self._now(),
-            dedup=check_key(key),
+            dedup=uuid4().hex if key is None else check_key(key),
             policy=policy,
         )
 

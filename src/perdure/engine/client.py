@@ -49,7 +49,8 @@ class Client:
         self._pending_max = pending_events_max
         self._clock = clock
         self._rng = rng
-        self._worker = worker
+        #: Where runs are started; None: they are left in the store for any worker.
+        self.worker = worker
         self._waiters = waiters
         self._admin = admin
         self._listener = listener
@@ -70,10 +71,10 @@ class Client:
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {shown(on_conflict)}.")
         run_id = check_run_id(run_id) if run_id is not None else new_run_id(self._rng, self._clock.now())
         self._waiters.check_lost()
-        if self._worker is None:
+        if self.worker is None:
             result = await self._create(invocation.spec, invocation.data, run_id)
         else:
-            result, last = await self._worker.start(invocation.spec, invocation.data, run_id)
+            result, last = await self.worker.start(invocation.spec, invocation.data, run_id)
         if isinstance(result, Existing):
             self._check_same(invocation, result.row, on_conflict)
         return run_id, last

@@ -64,6 +64,55 @@ class SystemClock(HostTime):
         return time.time_ns() // 1_000
 
 
+class FollowingClock(HostTime):
+    """The system's clock, until a store tells its own time; from then on that time.
+
+    Between two answers it goes on with the monotonic clock, so that a wall clock which is set does not matter. The
+    first answer is taken as it is: it comes before anything is done by this clock (`EngineParts.begin`). After that it
+    never goes backwards: if it turns out to be ahead it goes at half its speed until it is right.
+
+    `wall`, `monotonic`: where time is read, in nanoseconds.
+    """
+
+    def __init__(
+        self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        #: When the time was last set, by the monotonic clock; None: no store has told its time.
+        self._set_at: int | None = None
+        #: What it was set to, and by how much that is ahead of the store's time, in microseconds.
+        self._set_to = self._ahead = 0
+
+    def now(self) -> int:
+        if self._set_at is None:
+            return self._wall() // 1_000
+        elapsed = (self._monotonic() - self._set_at) // 1_000
+        return self._set_to + elapsed - min(self._ahead, elapsed - elapsed // 2)
+
+    def moment(self) -> int:
+        """When a call begins whose answer may tell the store's time: for `follow`."""
+        return self._monotonic()
+
+    def follow(self, began: int, told: int) -> None:
+        """The store told its time in the answer to a call that began at this `moment`.
+
+        It is taken to be of the middle of the call. What is within half the length of the call may be right as it is.
+        """
+        ended = self._monotonic()
+        doubt = (ended - began) // 2_000
+        should_be = told + doubt
+        if self._set_at is None:
+            self._set_at, self._set_to = ended, should_be
+            return
+        elapsed = (ended - self._set_at) // 1_000
+        is_now = self._set_to + elapsed - min(self._ahead, elapsed - elapsed // 2)
+        will_be = self._set_to + elapsed - self._ahead  # once it is no longer ahead
+        if abs(should_be - will_be) > doubt:
+            self._set_at, self._set_to = ended, max(is_now, should_be)
+            self._ahead = max(0, is_now - should_be)
+
+
 class _Given(HostTime):
     """A clock of the user's, waited for on the event loop."""
 
@@ -72,7 +121,7 @@ class _Given(HostTime):
 
 
 def timekeeper(clock: Clock | None) -> Timekeeper:
-    """The clock an engine lives by: the system's, unless the user gave one."""
+    """The clock an engine lives by: the system's or the store's, unless the user gave one."""
     if clock is None:
-        return SystemClock()
+        return FollowingClock()
     return clock if isinstance(clock, Timekeeper) else _Given(clock)

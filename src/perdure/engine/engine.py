@@ -118,7 +118,8 @@ class Engine:
         self._admin: Admin | None = None
         #: What exists from `open` to `close`: for tests, and for programs that want to know what the worker does.
         self.parts: EngineParts | None = None
-        #: Its worker, once it was opened with one; after the end too, when it does nothing more.
+        #: Its worker, once it was opened with one; after the end too, when it does nothing more. If others take it for
+        #: dead it loses its runs to them, and another one, with another id, takes its place here.
         self.worker: Worker | None = None
         self._closing = False
 
@@ -141,8 +142,13 @@ class Engine:
         except BaseException:
             await self.store.close()
             raise
-        self.parts, self.worker = parts, parts.worker
+        self.parts = parts
         return self
+
+    def prepare(self, worker: Worker) -> None:
+        """A worker is about to begin: the first one, or one in the place of a worker that others took for dead. For
+        engines of tests, whose workers are others."""
+        self.worker = worker
 
     async def close(self, grace: Duration | None = None) -> None:
         """Drain: running steps get `grace` to finish, their results are stored, runs are given back. Safe to repeat.

@@ -1,6 +1,7 @@
 """What an engine has from `open` to `close`: a registered worker and its sweep, the client, and who waits for what.
 
-The store is opened before and closed after it, by the engine.
+The store is opened before and closed after it, by the engine. A worker that others took for dead is replaced by one
+with a new id and nothing in memory; the rest stays. Until that one is registered the engine is one without a worker.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING
 from perdure import limits
 from perdure.admin.listener import Listener
 from perdure.engine.client import Client
+from perdure.engine.clock import FollowingClock
 from perdure.engine.outages import Outages
+from perdure.engine.renewal import renew
 from perdure.engine.signals import Signals
 from perdure.engine.sweep import Sweep
 from perdure.engine.waiting import Waiters
 from perdure.engine.worker import Worker
-from perdure.errors import StoreLost, StoreUnavailable
+from perdure.errors import StoreLost, StoreUnavailable, describe
 from perdure.store.model import Delivery, RunRow, WorkerInfo
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ class EngineParts:
         self.pid = os.getpid()
         self.signals = Signals()
         self.worker: Worker | None = None
+        #: Who is registered, or is about to be.
+        self._info: WorkerInfo | None = None
         self.sweeper: asyncio.Task[None] | None = None
         self.sweep: Sweep | None = None
         self.unwatch: Callable[[], None] | None = None
@@ -57,35 +62,45 @@ class EngineParts:
         """Register the worker, start the sweep."""
         engine = self._engine
         if with_worker:
-            await self._begin_worker(name)
+            self._info = self._new_info(name)
+            await self._store.register_worker(self._info)
+            await self._begin_worker(self._info)
         self.waiters = Waiters(self._store, self._clock, self.signals, self.worker)
         self.client = Client(
             self._store, engine.settings.max_pending_events, self._clock, engine.rng, self.worker, self.waiters,
             engine.admin, engine.listener,
         )  # fmt: skip
+        if with_worker:
+            self._start_sweeping()
         self.unwatch = self._store.watch(self._changed)
 
-    async def _begin_worker(self, name: str) -> None:
-        engine, rng = self._engine, self._engine.rng
-        worker_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex
-        info = WorkerInfo(
+    def _new_info(self, name: str) -> WorkerInfo:
+        worker_id = uuid.UUID(int=self._engine.rng.getrandbits(128), version=4).hex
+        return WorkerInfo(
             id=worker_id, name=name, host=socket.gethostname(), pid=self.pid, started_at=self._clock.now()
         )
-        await self._store.register_worker(info)
+
+    async def _begin_worker(self, info: WorkerInfo) -> None:
+        """Make the worker that was registered, and its sweep."""
+        engine, rng = self._engine, self._engine.rng
+        outages = Outages(logger)
+        if isinstance(self._clock, FollowingClock):
+            # Before anything is done by a clock that may be days off; the sweep looks at the answer itself.
+            await outages.retry_until_available(lambda: renew(self._store, info.id, self._clock))
         worker = Worker(
-            worker_id, self._store, engine.registry, engine.settings, self._clock, rng,
+            info.id, self._store, engine.registry, engine.settings, self._clock, rng,
             finished=self.signals.ended, lost=self._store_lost,
         )  # fmt: skip
         # Before any run can be started here: an item that arrives between now and the first sweep is then news.
-        news = await Outages(logger).retry_until_available(lambda: self._store.news(worker_id, 0))
+        news = await outages.retry_until_available(lambda: self._store.news(info.id, 0))
         worker.requests.cursor = news.cursor
-        self.worker = worker
         # Random numbers of its own: how often it sweeps must not decide what runs draw in a test with a fixed seed.
         own = random.Random(rng.getrandbits(64))
         self.sweep = Sweep(worker, self._store, engine.settings, self._clock, own)
-        self._start_sweep(worker, self.sweep)
+        self.worker = worker
+        engine.prepare(worker)
 
-    def _start_sweep(self, worker: Worker, sweep: Sweep) -> None:
+    def _start_sweeping(self) -> None:
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled() and not self._ending:
                 # Not by us: an event loop that ends cancels all its tasks, and so does many a framework. If this one
@@ -102,11 +117,68 @@ class EngineParts:
 
         def again() -> None:
             if not self._ending:
-                self._start_sweep(worker, sweep)
+                self._start_sweeping()
 
-        self.sweeper = asyncio.create_task(sweep.run(), name="perdure-sweep")
+        self.sweeper = asyncio.create_task(self._keep_sweeping(), name="perdure-sweep")
         self.sweeper.add_done_callback(ended)
-        worker.swept_by(self.sweeper)
+        if self.worker is not None:
+            self.worker.swept_by(self.sweeper)
+
+    async def _keep_sweeping(self) -> None:
+        """Sweep until cancelled, or until the files of the store are gone; by another worker whenever others have found
+        the one before it dead."""
+        while True:
+            if self.sweep is None and not await self._begin_again():
+                return
+            sweep, began = self.sweep, self.loop.time()
+            if sweep is None:
+                raise AssertionError("a worker that has begun has a sweep")
+            await sweep.run()
+            if not sweep.is_over:
+                return
+            self._let_worker_go()
+            # Not more often than it sweeps, should a store take every worker for dead at once.
+            await asyncio.sleep(began + self._engine.settings.sweep_interval - self.loop.time())
+
+    # -- a worker that others took for dead --------------------------------------------------------------------------
+
+    def _let_worker_go(self) -> None:
+        """Let go of everything the worker has, as a crash would. Callers who wait for its runs look in the store from
+        now on, and new runs are left there for any worker."""
+        worker, info = self.worker, self._info
+        if worker is None or info is None:
+            return
+        self._info = self._new_info(info.name)
+        logger.warning(
+            "the worker %s was taken for dead, and its runs were given to others. It lets go of all %d that it had in "
+            "memory and goes on under the new id %s.",
+            worker.id, len(worker.residents), self._info.id,
+        )  # fmt: skip
+        self.worker = self.sweep = self.client.worker = self.waiters.worker = None
+        worker.disowned()
+
+    async def _begin_again(self) -> bool:
+        """Register the worker that takes the place of the one let go of, however long the store needs for that. False:
+        its files are gone."""
+        info, outages = self._info, Outages(logger)
+        if info is None:
+            raise AssertionError("only an engine with a worker sweeps")
+        while True:
+            try:
+                await self._store.register_worker(info)
+                await self._begin_worker(info)
+            except StoreLost as error:
+                logger.critical("no worker can begin again here: %s", describe(error))
+                self._store_lost(error)
+                return False
+            except Exception as error:
+                await asyncio.sleep(outages.failed(error))
+                continue
+            break
+        self.client.worker = self.waiters.worker = self.worker
+        if self.worker is not None and self.sweeper is not None:
+            self.worker.swept_by(self.sweeper)
+        return True
 
     # -- hints -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +211,8 @@ class EngineParts:
             await asyncio.wait({self.sweeper}, timeout=self._clock.poll(limits.CLOSE_SECONDS_MAX))
         if self.worker is not None:
             await self.worker.close(grace)
-            await self._unregister(self.worker)
+        if self._info is not None:
+            await self._unregister(self._info)
 
     async def answered(self, leaving: Awaitable[None]) -> None:
         """Wait for the store, not for ever: a disk that hangs must not keep the program from ending
@@ -158,7 +231,7 @@ class EngineParts:
                 "is recorded; the next worker recovers the runs that this one had."
             ) from None
 
-    async def _unregister(self, worker: Worker) -> None:
+    async def _unregister(self, worker: WorkerInfo) -> None:
         try:
             await self.answered(self._store.unregister_worker(worker.id, self._clock.now()))
         except StoreLost:
@@ -185,19 +258,24 @@ class EngineListener(Listener):
     def check(self) -> None:
         self._engine.check_usable()
 
+    def _worker(self) -> Worker | None:
+        """The one that is at work now."""
+        parts = self._engine.parts
+        return None if parts is None else parts.worker
+
     def deliver(self, delivery: Delivery) -> None:
-        worker = self._engine.worker
+        worker = self._worker()
         if worker is not None:
             worker.inbound.deliver(delivery)
 
     def spread(self) -> bool:
-        worker = self._engine.worker
+        worker = self._worker()
         if worker is not None:
             worker.requests.spread_published()
         return worker is not None
 
     def ended(self, row: RunRow) -> None:
-        worker, parts = self._engine.worker, self._engine.parts
+        worker, parts = self._worker(), self._engine.parts
         if worker is not None and row.owner == worker.id:
             worker.inbound.ended(row.key)
         if parts is not None:
@@ -208,7 +286,7 @@ class EngineListener(Listener):
             self._engine.parts.hint()
 
     def place_of(self, row: RunRow, location: str) -> str | None:
-        worker = self._engine.worker
+        worker = self._worker()
         return worker.place_of(row.key, location) if worker is not None and row.owner == worker.id else None
 
 

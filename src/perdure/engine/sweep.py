@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from perdure import limits
 from perdure.engine.clock import Timekeeper
 from perdure.engine.outages import Outages
+from perdure.engine.renewal import renew
 from perdure.engine.settings import Settings
 from perdure.engine.worker import Worker
 from perdure.errors import StoreError, StoreLost
@@ -38,6 +39,8 @@ class Sweep:
         self._tidy_at = 0.0
         #: A call of the last sweep was not answered: a claim among them may have taken runs without our knowing.
         self._unsure = False
+        #: Others found this worker dead and took its runs. It must claim nothing more: the next one is another worker.
+        self.is_over = False
 
     def hint(self) -> None:
         """Something may have changed: look now rather than at the next interval."""
@@ -46,12 +49,15 @@ class Sweep:
     async def run(self) -> None:
         """Sweep until cancelled. Store faults are waited out, and so is whatever else goes wrong: without the sweep
         runs that were let go of would never be found again (tests/lifecycle/test_sweep_goes_on.py). Only a store whose
-        files are gone is not waited for: it will never be back (tests/lifecycle/test_lost_store.py)."""
-        while True:
+        files are gone is not waited for: it will never be back (tests/lifecycle/test_lost_store.py). Returns then, and
+        when it `is_over`."""
+        while not self.is_over:
             try:
                 # Until it is over: a sweep that a stranger cancels may have claimed runs without knowing which.
                 unsure, self._unsure = self._unsure, True
                 await self._sweep(unsure)
+                if self.is_over:
+                    return
                 self._unsure = False
                 self._outages.recovered()
                 wait = self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
@@ -84,7 +90,9 @@ class Sweep:
         if loop.time() >= self._reap_at:
             self._reap_at = loop.time() + self._settings.sweep_interval
             now = self._clock.now()
-            await self._store.renew(self._worker.id, now)
+            if not await renew(self._store, self._worker.id, self._clock):
+                self.is_over = True
+                return
             await self._store.reap(self._worker.id, now)
             await self._tidy_events(now)
             self._requests.spread = True

@@ -38,7 +38,8 @@ class Waiters:
         self._store = store
         self._clock = clock
         self._signals = signals
-        self._worker = worker
+        #: Whose runs need not be looked up: it tells when they end or leave. None: all are looked up.
+        self.worker = worker
         #: Set when the engine closes: callers that still wait for a run are told.
         self.closed = False
         #: Set when the files of the store are gone: nothing will ever end here.
@@ -106,7 +107,7 @@ class Waiters:
                 raise EngineNotOpen(f"the engine was closed while somebody waited for {what}.")
             signal = self._signals.wait(run_id)
             try:
-                if hear is not None and self._worker is not None and self._worker.residents.holds(run_id):
+                if hear is not None and self.worker is not None and self.worker.residents.holds(run_id):
                     record = await signal
                     if record is not None:
                         return hear(record)

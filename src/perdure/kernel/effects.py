@@ -48,7 +48,26 @@ class NextGeneration(msgspec.Struct, frozen=True, gc=False):
     started: Row
 
 
-class Send(msgspec.Struct, frozen=True, gc=False):
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """What a turn does to others, and whom that concerns: a store with several writers locks that beforehand."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that it changes, if its id is known."""
+        return None
+
+    @property
+    def event_type(self) -> str | None:
+        """The type of events that it publishes."""
+        return None
+
+    @property
+    def child(self) -> NewRun | None:
+        """The run that it creates."""
+        return None
+
+
+class Send(Effect, frozen=True, gc=False):
     """Put an item into another run's inbox, found by its id.
 
     The entry's row is written if the target took it; otherwise the row under the reason is:
@@ -59,22 +78,34 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     item: NewItem
     refused: Mapping[str, Row]
 
+    @property
+    def run_id(self) -> str:
+        return self.target
 
-class Spawn(msgspec.Struct, frozen=True, gc=False):
+
+class Spawn(Effect, frozen=True, gc=False):
     """Create a child run. If its id is taken, the row under `conflict` is written instead."""
 
     new: NewRun
     refused: Mapping[str, Row]
 
+    @property
+    def child(self) -> NewRun:
+        return self.new
 
-class Publish(msgspec.Struct, frozen=True, gc=False):
+
+class Publish(Effect, frozen=True, gc=False):
     """Publish an event; see `Store.publish`. Never refused."""
 
     item: NewItem
     refused: Mapping[str, Row] = {}
 
+    @property
+    def event_type(self) -> str:
+        return self.item.type
 
-class Reply(msgspec.Struct, frozen=True, gc=False):
+
+class Reply(Effect, frozen=True, gc=False):
     """Store the answer to a request, where the caller finds it. A second answer to one request is ignored."""
 
     request: str
@@ -83,12 +114,16 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     refused: Mapping[str, Row] = {}
 
 
-class Watch(msgspec.Struct, frozen=True, gc=False):
+class Watch(Effect, frozen=True, gc=False):
     """Tell this run, at this location, about the end of another: now, if it has ended. May be `not_found`."""
 
     target: str
     location: str
     refused: Mapping[str, Row]
+
+    @property
+    def run_id(self) -> str:
+        return self.target
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -199,6 +199,15 @@ class WorkerInfo(Struct, frozen=True, gc=False):
     started_at: int
 
 
+class Renewed(Struct, frozen=True, gc=False):
+    """What a worker that said that it lives is told."""
+
+    #: False: it is not registered any more. Somebody found it dead, and its runs are others', or anybody's to claim.
+    alive: bool
+    #: The store's own time. None: it has none, and the clocks of those who call it count.
+    now: int | None = None
+
+
 class Loaded(Struct, frozen=True, gc=False):
     """A run with the journal of its current generation and its whole inbox, read in one snapshot."""
 

@@ -43,6 +43,7 @@ from perdure.store.model import (
     Publication,
     Published,
     Release,
+    Renewed,
     Reopen,
     RunFilter,
     RunKey,
@@ -175,8 +176,16 @@ class WorkerStore(Protocol):
         """The worker leaves in order: whatever it still owns becomes claimable."""
         ...
 
-    async def renew(self, worker_id: str, at: int) -> None:
-        """Say that the worker lives. Stores that see process death themselves may do nothing."""
+    async def renew(self, worker_id: str, at: int) -> Renewed:
+        """Say that the worker lives, and hear whether it still counts as alive; called at each interval of the sweep.
+
+        `alive` is False, and nothing has changed, if the worker is not registered: it never was, it has left, or
+        somebody has reaped it. One that nobody has reaped is alive, also if it looked dead for a while. A worker that
+        hears that it is not goes on under a new id: what it has claimed and has in memory is no longer its own.
+
+        `now` is the store's own time, for stores that judge leases by a clock: the clocks of its workers follow it. A
+        store gives it always or never; one that sees the death of processes itself has none.
+        """
         ...
 
     async def reap(self, worker_id: str, at: int) -> int:

@@ -79,6 +79,15 @@ def goes_from_step_to_step(turn: Turn) -> bool:
     return kind == _STEP_DONE and at == turn.at and seq == turn.expected_seq
 
 
+def concerns_itself_only(turn: Turn) -> bool:
+    """Whether a turn changes its own run and journal, and nothing else: many such can be one statement."""
+    if turn.consumed or turn.pruned or turn.continued is not None or turn.notice is not None:
+        return False
+    if turn.waits is not None or turn.returned or turn.dead:
+        return False
+    return all(entry.effect is None for entry in turn.entries)
+
+
 def only_opens(turn: Turn) -> bool:
     """Whether a first turn merely says what the run waits for: then it is part of the new row, not a change of it."""
     return not turn.entries and not turn.status.terminal and turn.continued is None

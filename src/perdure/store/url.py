@@ -11,11 +11,14 @@ from perdure.errors import BadArgument, StoreUnusable
 if TYPE_CHECKING:
     from perdure.store.protocol import Store
 
-_FORMS = "Use a path ('orders.db'), 'sqlite:///orders.db', 'sqlite:////absolute/orders.db' or ':memory:'."
+_FORMS = (
+    "Use a path ('orders.db'), 'sqlite:///orders.db', 'sqlite:////absolute/orders.db', "
+    "'postgresql://user@host/database' or ':memory:'."
+)
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
-    """The store that a path or URL names. Raises `BadArgument`, or `StoreUnusable` for what is not supported.
+    """The store that a path or URL names. Raises `BadArgument`, or `StoreUnusable` if a library for it is missing.
 
     No error shows the URL itself: it may hold a password.
     """
@@ -29,6 +32,8 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         return _memory()
     scheme, separator, rest = url.partition("://")
     if not separator:
+        if url.lower().startswith(("postgresql:", "postgres:")):  # a file with the password in its name otherwise
+            raise BadArgument(f"the URL of a PostgreSQL store has '//' after 'postgresql:'. {_FORMS}")
         return _sqlite(url)
     match scheme.lower():
         case "sqlite":
@@ -36,7 +41,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         case "memory":
             return _memory()
         case "postgresql" | "postgres":
-            raise StoreUnusable(f"PostgreSQL support is not in this release. {_FORMS}")
+            return _postgres(url)
         case other:
             raise BadArgument(f"{other!r} is not a kind of store. {_FORMS}")
 
@@ -69,3 +74,18 @@ def _sqlite(path: str, durability: str = "full") -> Store:
     from perdure.store.sqlite import SQLiteStore
 
     return SQLiteStore(path, cast("Literal['full', 'relaxed']", durability))
+
+
+def _postgres(url: str) -> Store:
+    # Looked for, not tried: an ImportError of perdure's own modules is a bug, and shows as what it is.
+    import importlib.util
+
+    if importlib.util.find_spec("psycopg") is None:
+        raise StoreUnusable(
+            "a store in PostgreSQL needs psycopg, which is not installed here. "
+            "Install it with perdure: pip install 'perdure[postgres]'."
+        )
+    from perdure.store.postgres import PostgresStore
+    from perdure.store.postgres.url import parse
+
+    return PostgresStore(parse(url))

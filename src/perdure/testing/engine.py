@@ -24,6 +24,7 @@ from perdure.authoring.workflow import Invocation
 from perdure.engine.attempts import Attempt
 from perdure.engine.client import OnConflict
 from perdure.engine.engine import Engine, RunHandle
+from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, Deadlocked, NeverWaits
 from perdure.kernel.verbs.durations import Duration, seconds_of
 from perdure.store.memory import MemoryStore
@@ -96,10 +97,12 @@ class VirtualEngine(Engine):
             raise
         self._background = _Background(self, self._data)
         time.background.append(self._background)
-        if self.worker is not None:
-            self.worker.attempts.replace_code(self._stand_in, delays=self._delays)
-            rehearse(self.worker, self._data, seed=self._seed, always_replay=self._always_replay, guard=self._guard)
         return self
+
+    def prepare(self, worker: Worker) -> None:
+        super().prepare(worker)
+        worker.attempts.replace_code(self._stand_in, delays=self._delays)
+        rehearse(worker, self._data, seed=self._seed, always_replay=self._always_replay, guard=self._guard)
 
     async def close(self, grace: Duration | None = None) -> None:
         await super().close(grace)

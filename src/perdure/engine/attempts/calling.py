@@ -102,7 +102,8 @@ class Calling:
         await asyncio.wait({self._clock.outside(self._processes.gone())}, timeout=limits.STEP_STOP_SECONDS)
 
     def abandon(self) -> None:
-        """As a crash would: processes end, threads are left behind."""
+        """As a crash would: processes end, threads are left behind, to end by themselves when their call does."""
+        self._threads.close()
         self._processes.close()
 
 

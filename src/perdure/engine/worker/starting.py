@@ -80,6 +80,8 @@ class Starting:
         self._asked: list[PendingStart] = []
         #: New runs on their way into the store, batch by batch.
         self._creating: list[Sequence[Prepared]] = []
+        #: Those whose first turn failed, with the error, until it is known whether they exist.
+        self._refusing: dict[PendingStart, BaseException] = {}
 
     def ask(self, spec: WorkflowSpec, data: bytes, run_id: str) -> asyncio.Future[Start]:
         """Start a run with the next pump. Resolves when it is stored, together with its first turn."""
@@ -110,6 +112,7 @@ class Starting:
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     start.answer.set_exception(error)
                     raise
+                self._refusing[start] = error
                 self._lifetime.spawn(functools.partial(self._refuse_unless_it_exists, start, error))
         return prepared
 
@@ -137,6 +140,7 @@ class Starting:
         except Exception as failure:
             logger.debug("whether run %r exists could not be read: %s", start.id, describe(failure))
             row = None
+        self._refusing.pop(start, None)
         if not start.answer.done():
             if row is None:
                 start.answer.set_exception(error)
@@ -229,6 +233,10 @@ class Starting:
                 )
 
     def close_all(self) -> None:
-        """As a crash would: what is on its way into the store is let go of."""
+        """As a crash would: what is on its way into the store is let go of. Its callers hear what comes of it."""
         for one in itertools.chain.from_iterable(self._creating):
             one.resident.run.close()
+        refusing, self._refusing = self._refusing, {}
+        for start, error in refusing.items():
+            if not start.answer.done():
+                start.answer.set_exception(error)

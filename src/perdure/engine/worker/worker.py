@@ -30,7 +30,7 @@ from perdure.engine.worker.residents import Residents
 from perdure.engine.worker.runs import RunFactory
 from perdure.engine.worker.starting import Start, Starting
 from perdure.engine.worker.waiting import Waiting
-from perdure.errors import StoreLost, describe
+from perdure.errors import StoreLost, StoreUnavailable, describe
 from perdure.kernel.definitions import WorkflowSpec
 from perdure.kernel.eventloop.hosting import TurnMonitor
 from perdure.kernel.journal import Record
@@ -178,6 +178,17 @@ class Worker:
         logger.critical("this worker stops: %s", describe(error))
         self._lost(error)
         self._starting.refuse_all(StoreLost(error.message))
+        self.abandon()
+
+    def disowned(self) -> None:
+        """Others found this worker dead and took its runs: they are let go of as by a crash. Callers who start a run
+        hear the answer of the store if it was asked; those of the next turns are told to start it again."""
+        self._starting.refuse_all(
+            StoreUnavailable(
+                "this worker was taken for dead before the run was started, and goes on under another id. Nothing was "
+                "written. Start it again."
+            )
+        )
         self.abandon()
 
     def abandon(self) -> None:

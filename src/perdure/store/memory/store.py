@@ -33,6 +33,7 @@ from perdure.store.model import (
     Publication,
     Published,
     Release,
+    Renewed,
     Reopen,
     RunFilter,
     RunKey,
@@ -147,8 +148,9 @@ class MemoryStore:
         workers.remove_worker(self.tables, worker_id)
         self.tables.hint()
 
-    async def renew(self, worker_id: str, at: int) -> None:
-        """Workers live until they are killed."""
+    async def renew(self, worker_id: str, at: int) -> Renewed:
+        """Workers live until somebody has reaped them. One that was killed stays killed, whatever it says itself."""
+        return Renewed(alive=worker_id in self.tables.workers)
 
     async def reap(self, worker_id: str, at: int) -> int:
         freed = workers.reap(self.tables, worker_id)

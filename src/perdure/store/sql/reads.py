@@ -32,7 +32,7 @@ from perdure.store.sql.rows import (
 )
 from perdure.store.sql.session import Session
 
-#: SQLite's largest integer: "no page before this one", and "no limit".
+#: The largest integer of 64 bits: "no page before this one", and "no limit".
 _EVERYTHING = 2**63 - 1
 _LAST_CHARACTER = 0x10FFFF
 
@@ -80,7 +80,7 @@ def _list(session: Session, where: RunFilter, limit: int, below: RunKey) -> list
     statuses = msgspec.json.encode(sorted(where.statuses)).decode()
     workflow, ended_before = where.workflow, where.finished_before
     if where.id_prefix is not None:
-        ids = (where.id_prefix, _end_of_prefix(where.id_prefix))
+        ids = (where.id_prefix, _end_of_prefix(where.id_prefix) or session.after_all_text)
         narrowed = (below, *ids, workflow, statuses, where.parent_key, limit, ended_before)
         return _found(session, session.sql["list_by_prefix"], narrowed)
     if where.parent_key is not None:
@@ -102,8 +102,8 @@ def _found(session: Session, statement: str, parameters: Values) -> list[StoredR
     return [stored_run(values) for values in session.rows(statement, parameters)]
 
 
-def _end_of_prefix(prefix: str) -> str | bytes:
-    """The first value after all texts with this prefix.
+def _end_of_prefix(prefix: str) -> str | None:
+    """The first text after all texts with this prefix; None: there is none.
 
     A range has no wildcards, so a `%` or `*` in an id means itself (FAULTS F12).
     """
@@ -112,7 +112,7 @@ def _end_of_prefix(prefix: str) -> str | bytes:
         if code < _LAST_CHARACTER:
             following = 0xE000 if code == 0xD7FF else code + 1  # surrogates cannot be stored
             return prefix[:place] + chr(following)
-    return b""  # to SQLite any bytes come after any text
+    return None
 
 
 def count_runs(session: Session) -> Mapping[Status, int]:

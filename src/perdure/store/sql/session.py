@@ -20,6 +20,8 @@ class Session(Protocol):
 
     #: The statements of `queries.sql`, by name.
     sql: ClassVar[Mapping[str, str]]
+    #: A parameter that comes after every text, for the end of a range that has none.
+    after_all_text: ClassVar[bytes | None]
 
     # -- statements ------------------------------------------------------------------------------------------
 

@@ -1,117 +1,26 @@
-"""A thread with a queue of jobs and one connection: what the writer and the reader have in common.
-
-A job is a function that gets the session. Its outcome comes back as a plain asyncio future of the loop that
-asked; outcomes of one round are handed over with one wake-up per loop, because waking a loop costs more than
-most jobs.
-"""
+"""A job thread with a connection to a SQLite file: what the writer and the reader have in common."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import queue
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable
 
-from perdure.errors import EngineNotOpen, StoreError, StoreUnavailable
+from perdure.errors import StoreError
+from perdure.store.sql.job_thread import JobThread
 from perdure.store.sqlite.presence import Presence
-from perdure.store.sqlite.session import Session, fault, log
-
-#: How long a thread must have had nothing to do before it does what can wait.
-IDLE_SECONDS: Final = 0.002
-#: What a thread may need to end after its last word.
-_LAST_MOMENT_SECONDS: Final = 1.0
+from perdure.store.sqlite.session import Session, fault
 
 
-T = TypeVar("T")
-
-
-class Job(NamedTuple):
-    function: Callable[..., Any]
-    arguments: Sequence[Any]
-    future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
-
-    def resolve(self, result: Any, error: BaseException | None) -> None:
-        """On the loop's thread: hand the outcome to the caller."""
-        if self.future.done():
-            return  # the caller was cancelled; what it asked for happened all the same
-        if error is None:
-            self.future.set_result(result)
-        else:
-            self.future.set_exception(error)
-
-
-#: A job's future with its result or its error.
-Outcome: TypeAlias = tuple[Job, Any, BaseException | None]
-
-
-class ConnectionThread:
-    """Runs jobs, in order, on its own thread. Subclasses say how a round of jobs is carried out."""
+class ConnectionThread(JobThread):
+    """Opens its connection again after it broke. Subclasses say how a round of jobs is carried out."""
 
     def __init__(
         self, name: str, path: str, connect: Callable[[], Session], presence: Presence, round_jobs_max: int
     ) -> None:
+        super().__init__(name, round_jobs_max)
         self._path = path
         self._connect = connect
         self._presence = presence
-        #: Held by the thread that uses the connection just now.
-        self.using = threading.Lock()
-        self._round_jobs_max = round_jobs_max
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.session: Session | None = None
-        #: Whether there is something to do that had better wait until nothing else is: see `do_idle_task`.
-        self.has_idle_task = False
-        # A daemon: an interpreter that exits without `close` must not hang (FAULTS O25). What was not
-        # committed by then was not acknowledged either.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._stopped: asyncio.Future[None] | None = None
-        self._notify_stopped: Callable[[], object] | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def submit(self, function: Callable[..., Any], arguments: Sequence[Any]) -> asyncio.Future[Any]:
-        """Queue a job. Only from a coroutine: the future belongs to the running loop."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._queue.put(Job(function, arguments, future, loop))
-        return future
-
-    def ask_to_stop(self) -> asyncio.Future[None]:
-        """Finish what was queued, then free the connection and the thread; the future says that it is done.
-
-        No thread of the loop's executor waits for it: they may all be busy, and the interpreter waits for each of them
-        when it exits, also for one that waits for a disk that hangs (tests/stores/test_sqlite_close.py).
-        """
-        if self._stopped is None:
-            loop = asyncio.get_running_loop()
-            self._stopped = stopped = loop.create_future()
-            self._notify_stopped = lambda: loop.call_soon_threadsafe(_set_done, stopped)
-            if self._thread.is_alive():
-                self._queue.put(None)
-            else:
-                _set_done(stopped)
-        return self._stopped
-
-    async def stop(self) -> None:
-        """Return when the thread has ended."""
-        await self.ask_to_stop()
-        self._thread.join(_LAST_MOMENT_SECONDS)
-
-    def carry_out(self, jobs: list[Job]) -> list[Outcome]:
-        """One round. Must give an outcome for every job, and raise nothing."""
-        raise NotImplementedError
-
-    def after_round(self) -> None:
-        """Called on the thread after each round, when its outcomes are on their way."""
-
-    def do_idle_task(self) -> None:
-        """Called on the thread when there is an idle task and no job has come for `IDLE_SECONDS`."""
-
-    def finish(self) -> None:
-        """Called once on the thread, after the last round."""
 
     def ready(self) -> Session:
         """The connection, opened again if the last one broke."""
@@ -137,116 +46,3 @@ class ConnectionThread:
         if session is not None:
             with self._presence.closing():
                 session.close()
-
-    # -- on the thread -----------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        try:
-            self._serve()
-        finally:
-            if self._notify_stopped is not None:
-                with contextlib.suppress(RuntimeError):  # that loop is closed: it no longer wants to know
-                    self._notify_stopped()
-
-    def _serve(self) -> None:
-        open_for_jobs = True
-        while open_for_jobs:
-            jobs, open_for_jobs = self._gather()
-            if jobs:
-                _settle(self._carry_out(jobs))
-                self._guarded(self.after_round)
-        with self.using:
-            self.finish()
-            self.drop()
-        self._refuse_the_rest()
-
-    def _carry_out(self, jobs: list[Job]) -> list[Outcome]:
-        """`carry_out` raises nothing. If it does all the same, the callers hear of it, and the thread lives on:
-        without it, every later call would wait for ever."""
-        try:
-            return self.carry_out(jobs)
-        except BaseException as error:
-            log.critical("a round of the SQLite store failed in an unforeseen way", exc_info=error)
-            self.drop()
-            failure = StoreUnavailable(f"the store failed in an unforeseen way: {type(error).__name__}: {error}.")
-            return [(job, None, failure) for job in jobs]
-
-    def _guarded(self, tidy_up: Callable[[], None]) -> None:
-        try:
-            tidy_up()
-        except BaseException as error:
-            log.critical("tidying up after a round of the SQLite store failed", exc_info=error)
-            self.drop()
-
-    def _gather(self) -> tuple[list[Job], bool]:
-        """Wait for a job, then take along everything else that is there already."""
-        jobs: list[Job] = []
-        get = self._queue.get
-        job = self._first_job()
-        try:
-            while job is not None:
-                jobs.append(job)
-                if len(jobs) >= self._round_jobs_max:
-                    return jobs, True
-                job = get(False)
-        except queue.Empty:
-            return jobs, True
-        return jobs, False
-
-    def _first_job(self) -> Job | None:
-        if self.has_idle_task:
-            try:
-                return self._queue.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                self.has_idle_task = False
-                self._guarded(self.do_idle_task)
-        return self._queue.get()
-
-    def _refuse_the_rest(self) -> None:
-        """Jobs that slipped in behind `stop` from another thread: say so, rather than never answer."""
-        late: list[Outcome] = []
-        try:
-            while True:
-                job = self._queue.get(False)
-                if job is not None:
-                    late.append((job, None, EngineNotOpen("the store is closed. Open it again first.")))
-        except queue.Empty:
-            _settle(late)
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread of its own, which nothing waits for if the program ends first."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    job = Job(function, (), future, loop)
-
-    def work() -> None:
-        try:
-            outcome: Outcome = (job, function(), None)
-        except BaseException as error:
-            outcome = (job, None, error)
-        _settle([outcome])
-
-    threading.Thread(target=work, name="perdure-sqlite-opening", daemon=True).start()
-    return await future
-
-
-def _settle(outcomes: list[Outcome]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_loop.setdefault(outcome[0].loop, []).append(outcome)
-    for loop, its in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, its)
-        except RuntimeError:
-            log.debug("an event loop was closed before %d answers reached it", len(its))
-
-
-def _resolve(outcomes: list[Outcome]) -> None:
-    for job, result, error in outcomes:
-        job.resolve(result, error)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import apsw
 
+from perdure.store.sql.job_thread import Job, Outcome
 from perdure.store.sql.turns import commit_turns, create_all
 from perdure.store.sqlite import bulk
-from perdure.store.sqlite.connection_thread import Job, Outcome
 from perdure.store.sqlite.pace import Yielding
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import STATEMENT_FAULTS, Session

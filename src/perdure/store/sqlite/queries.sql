@@ -634,6 +634,10 @@ INSERT INTO workers (id, name, host, pid, started_at) VALUES (?, ?, ?, ?, ?) ON 
 -- A worker left, or was found dead.
 DELETE FROM workers WHERE id = ?;
 
+-- name: is_registered
+-- Whether nobody has found the worker dead: it asks for itself.
+SELECT 1 FROM workers WHERE id = ?;
+
 -- name: all_workers
 -- For people, and for reaping.
 SELECT id, name, host, pid, started_at FROM workers ORDER BY started_at, id;

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import apsw
 
 from perdure.limits import SQLITE_GROUP_JOBS_MAX
-from perdure.store.sqlite.connection_thread import ConnectionThread, Job, Outcome
+from perdure.store.sql.job_thread import Job, Outcome
+from perdure.store.sqlite.connection_thread import ConnectionThread
 from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.session import Session
 

@@ -53,6 +53,8 @@ class Session:
 
     #: The statements, by name.
     sql: ClassVar = SQL
+    #: To SQLite any bytes come after any text.
+    after_all_text: ClassVar[bytes | None] = b""
 
     __slots__ = ("changes", "connection", "execute", "executemany", "total_changes")
 

@@ -39,6 +39,7 @@ from perdure.store.model import (
     Publication,
     Published,
     Release,
+    Renewed,
     Reopen,
     RunFilter,
     RunKey,
@@ -50,9 +51,10 @@ from perdure.store.model import (
 )
 from perdure.store.sql import dead_letters, events, inbox, reads, runs
 from perdure.store.sql import workers as claims
+from perdure.store.sql.job_thread import in_thread
 from perdure.store.sql.turns import commit_turns, create, create_all
 from perdure.store.sqlite import liveness, workers
-from perdure.store.sqlite.connection_thread import ConnectionThread, in_thread
+from perdure.store.sqlite.connection_thread import ConnectionThread
 from perdure.store.sqlite.looking import Look
 from perdure.store.sqlite.migrate import migrate
 from perdure.store.sqlite.presence import Presence
@@ -344,8 +346,15 @@ class SQLiteStore:
         if lock is not None:
             lock.release()
 
-    async def renew(self, worker_id: str, at: int) -> None:
-        """Nothing to do: the operating system knows who lives."""
+    async def renew(self, worker_id: str, at: int) -> Renewed:
+        """Only a look: the operating system knows who lives."""
+        if await self._read(workers.is_registered, worker_id):
+            return Renewed(alive=True)
+        # Somebody deleted its lock file, or the file system lost the lock. What is left of that tells nobody anything.
+        lock = self._locks.pop(worker_id, None)
+        if lock is not None:
+            lock.release()
+        return Renewed(alive=False)
 
     async def reap(self, worker_id: str, at: int) -> int:
         gone, locks = await self._read(self._find_dead, worker_id)

@@ -30,6 +30,10 @@ def workers(session: Session) -> Sequence[WorkerInfo]:
     return [worker_info(values) for values in session.rows(SQL["all_workers"])]
 
 
+def is_registered(session: Session, worker_id: str) -> bool:
+    return session.row(SQL["is_registered"], (worker_id,)) is not None
+
+
 def orphaned_owners(session: Session, worker_id: str) -> list[str]:
     return [owner for (owner,) in session.rows(SQL["orphaned_owners"], (worker_id,))]
 

@@ -174,6 +174,45 @@ def check_an_acquittal_lowers_the_count_of_its_own_claim_only(world: World) -> N
     world.run(check)
 
 
+def check_a_worker_hears_whether_it_counts_as_alive(world: World) -> None:
+    """FAULTS C3: until it has left, or somebody has reaped it. What it does later must be done under another id."""
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        for at_the_store, worker_id in ((store, "w1"), (store, "leaving"), (other, "w2")):
+            await at_the_store.register_worker(worker(worker_id))
+        assert (await store.renew("w1", 50)).alive
+        assert not (await store.renew("nobody", 50)).alive
+        assert [info.id for info in await other.workers()].count("nobody") == 0
+        await store.unregister_worker("leaving", 60)
+        assert not (await store.renew("leaving", 60)).alive
+        await create(store, "a", owner="w1")
+        await other.reap("w2", 60)
+        assert (await store.renew("w1", 60)).alive  # the others have looked, and found nothing wrong
+        await world.die(store, "w1")
+        assert await other.reap("w2", 70) == 1
+        assert not (await other.renew("w1", 70)).alive
+        assert (await other.renew("w2", 70)).alive
+
+    world.run(check)
+
+
+def check_the_stores_time_goes_on(world: World) -> None:
+    """FAULTS C9: a store that has a clock of its own tells it each time, and it does not go backwards."""
+
+    async def check(store: Store) -> None:
+        await store.register_worker(worker("w1"))
+        # The times that the callers give are of no importance for it.
+        told = [(await store.renew("w1", at)).now for at in (50, 60, 55, 2**53)]
+        if None in told:
+            assert told == [None] * 4
+        else:
+            moments = [moment for moment in told if moment is not None]
+            assert moments == sorted(moments)
+
+    world.run(check)
+
+
 def check_leaving_in_order_frees_everything(world: World) -> None:
     """FAULTS O16: whatever the worker still held is claimable by the others."""
 

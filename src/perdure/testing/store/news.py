@@ -9,7 +9,8 @@ from perdure.testing.store.kit import World, accept, create, event, turn
 
 
 def check_news_are_what_arrived_since_the_cursor(world: World) -> None:
-    """From the first cursor of an empty store on, nothing is missed and nothing comes twice."""
+    """From the first cursor of an empty store on, nothing is missed. What comes a second time came before: a store with
+    several writers reads again what was written while it read."""
 
     async def check(store: Store) -> None:
         cursor = (await store.news("w1", 0)).cursor
@@ -25,11 +26,13 @@ def check_news_are_what_arrived_since_the_cursor(world: World) -> None:
             (key, "w1", b"2"),
         ]
         assert [found.item for found in news.items] == list(await store.inbox(key, 9))
-        assert list((await store.news("w1", news.cursor)).items) == []
+        assert {found.item.id for found in (await store.news("w1", news.cursor)).items} <= {
+            found.item.id for found in news.items
+        }
         await accept(store, turn(key, 2, consumed=[found.item.id for found in news.items]))
         again = await store.news("w1", news.cursor)
-        assert again.cursor == news.cursor, "items that were read do not move the cursor back"
-        assert list((await store.news("w1", 0)).items) == []
+        assert again.cursor >= news.cursor, "items that were read do not move the cursor back"
+        assert list(again.items) == list((await store.news("w1", 0)).items) == []
 
     world.run(check)
 

@@ -85,7 +85,7 @@ def check_a_turn_of_an_old_epoch_is_refused(world: World) -> None:
 
 
 def check_a_turn_of_another_worker_is_refused(world: World) -> None:
-    """Law 6, FAULTS B15: the owner may commit, and the last owner of a run that nobody owns. Nobody else may, even in
+    """Law 6: the owner may commit, and the last owner of a run that nobody owns. Nobody else may, even in
     the right epoch: a store that lost its last moments may give a key and an epoch a second time."""
 
     async def check(store: Store) -> None:

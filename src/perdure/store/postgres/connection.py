@@ -1,0 +1,182 @@
+"""A connection to PostgreSQL for a thread that may wait: libpq itself, without the cursors of psycopg, which cost more
+than most of our statements do (docs/decisions/0141-libpq-for-postgres.md)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import abc
+
+from perdure.errors import StoreUnavailable, StoreUnusable
+from perdure.limits import POSTGRES_LOCK_SECONDS
+from perdure.store.postgres.faults import Fault
+from perdure.store.postgres.url import Location
+from perdure.store.postgres.values import decoder, encode_all
+from perdure.store.sql.rows import Values
+
+log = logging.getLogger("perdure.store.postgres")
+
+#: What the server warns of when a commit was not confirmed by its standbys: it may be lost with the primary.
+_NOT_REPLICATED: Final = "01000"
+OLDEST_SERVER: Final = 140000
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL text. The only thing that is ever put into a statement, and never a value."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def settings_of(location: Location) -> list[str]:
+    """What every connection of ours is told: statements, of constants and of the quoted name of the schema."""
+    return [
+        f"SET search_path TO {quoted(location.schema)}",
+        f"SET synchronous_commit TO {'on' if location.durability == 'full' else 'off'}",
+        f"SET lock_timeout TO '{POSTGRES_LOCK_SECONDS}s'",
+        "SET idle_in_transaction_session_timeout TO '60s'",
+        "SET default_transaction_isolation TO 'read committed'",
+        "SET default_transaction_read_only TO off",
+        "SET timezone TO 'UTC'",
+        # One plan for a statement, whatever its parameters are, and that plan by the index, however small the tables
+        # were when it was made (FLEET finding 2).
+        "SET plan_cache_mode TO force_generic_plan",
+        "SET enable_seqscan TO off",
+        "SET random_page_cost TO 1.0",
+        "SET jit TO off",
+    ]
+
+
+def dial(location: Location, *, name: str = "") -> abc.PGconn:
+    """Connect and wait for it. Raises `StoreUnavailable`, or `StoreUnusable` for what waiting does not cure."""
+    parameters: dict[str, Any] = dict(location.parameters)
+    if name:
+        parameters["application_name"] = f"{parameters.get('application_name', 'perdure')} {name}"
+    parameters["client_encoding"] = "UTF8"
+    connection = pq.PGconn.connect(make_conninfo("", **parameters).encode())
+    if connection.status != pq.ConnStatus.OK:
+        said = _cleaned(connection.error_message.decode("utf-8", "replace"), location)
+        connection.finish()
+        raise _refused(location, said)
+    connection.notice_handler = None
+    if connection.server_version < OLDEST_SERVER:
+        version = connection.server_version // 10000
+        connection.finish()
+        raise StoreUnusable(f"{location.shown} is PostgreSQL {version}; perdure needs 14 or newer.")
+    return connection
+
+
+def _cleaned(said: str, location: Location) -> str:
+    password = location.parameters.get("password")
+    text = " ".join(said.split())
+    return text.replace(password, "...") if password else text
+
+
+def _refused(location: Location, said: str) -> Exception:
+    for hint, advice in _ADVICE:
+        if hint in said:
+            return StoreUnusable(f"{location.shown} cannot be used: {said}. {advice}")
+    return StoreUnavailable(f"{location.shown} cannot be reached: {said}.")
+
+
+_ADVICE: Final = (
+    ("password authentication failed", "Check user and password; odd characters are percent-encoded in a URL."),
+    ("no password supplied", "Give the password in the URL, in PGPASSWORD or in ~/.pgpass."),
+    ("does not exist", "Create it, or name another one in the URL."),
+    ("no pg_hba.conf entry", "Let this host and user in, in pg_hba.conf of the server."),
+    ("invalid sslmode", "It is one of disable, allow, prefer, require, verify-ca, verify-full."),
+    ("server does not support SSL", "Use ?sslmode=disable, or turn SSL on there."),
+    ("session is read-only", "None of the servers named takes changes; name the primary, too."),
+    ("session is not read-only", "Remove target_session_attrs from the URL."),
+)
+
+
+class Connection:
+    """Carries out statements, one after the other, and waits for each. Prepares each text once."""
+
+    def __init__(self, location: Location, *, name: str = "") -> None:
+        self._location = location
+        self._connection = dial(location, name=name)
+        self._prepared: dict[str, bytes] = {}
+        self._decoders: dict[str, list[Callable[[bytes], Any]]] = {}
+        #: Whether the last commit may have been lost with the primary, as the server said.
+        self.not_replicated = False
+        self._connection.notice_handler = self._noticed
+        self.script("; ".join(settings_of(location)))
+
+    def _noticed(self, result: abc.PGresult) -> None:
+        if result.error_field(pq.DiagnosticField.SQLSTATE) == _NOT_REPLICATED.encode():
+            said = result.error_message.decode("utf-8", "replace")
+            if "replicated" in said or "standby" in said:
+                self.not_replicated = True
+
+    @property
+    def pq(self) -> abc.PGconn:
+        return self._connection
+
+    @property
+    def is_broken(self) -> bool:
+        return self._connection.status != pq.ConnStatus.OK
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._connection.transaction_status != pq.TransactionStatus.IDLE
+
+    def script(self, text: str) -> None:
+        """Statements without parameters, in one round trip."""
+        self._checked(self._connection.exec_(text.encode()))
+
+    def prepare(self, name: bytes, sql: str) -> None:
+        self._checked(self._connection.prepare(name, sql.encode()))
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> abc.PGresult:
+        """One statement of `queries.sql`. Raises `Fault`."""
+        values, formats = encode_all(parameters)
+        if self._location.prepare == "off":
+            return self._checked(self._connection.exec_params(sql.encode(), values, None, formats, pq.Format.BINARY))
+        name = self._prepared.get(sql)
+        if name is None:
+            name = b"perdure_%d" % len(self._prepared)
+            self.prepare(name, sql)
+            self._prepared[sql] = name
+        return self._checked(self._connection.exec_prepared(name, values, formats, pq.Format.BINARY))
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Values]:
+        result = self.run(sql, parameters)
+        count = result.ntuples
+        if not count:
+            return []
+        decoders = self._decoders.get(sql)
+        if decoders is None:
+            decoders = self._decoders[sql] = [decoder(result.ftype(column)) for column in range(result.nfields)]
+        get = result.get_value
+        return [
+            tuple(
+                [None if (data := get(row, column)) is None else decode(data) for column, decode in enumerate(decoders)]
+            )
+            for row in range(count)
+        ]
+
+    def _checked(self, result: abc.PGresult) -> abc.PGresult:
+        if result.status in _FINE:
+            return result
+        raise fault_of(result, self._connection)
+
+    def close(self) -> None:
+        """Never raises."""
+        self._connection.finish()
+
+
+_FINE: Final = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY})
+
+
+def fault_of(result: abc.PGresult, connection: abc.PGconn) -> Fault:
+    """What went wrong with a statement."""
+    state = result.error_field(pq.DiagnosticField.SQLSTATE)
+    said = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or connection.error_message
+    text = " ".join((said or b"the connection broke").decode("utf-8", "replace").split())
+    if connection.status != pq.ConnStatus.OK:
+        return Fault("", text)
+    return Fault(state.decode() if state else "", text)

@@ -1,0 +1,68 @@
+"""What PostgreSQL says when something goes wrong, in our words. Nothing else in this package reads a SQLSTATE.
+
+`Fault` is an error of one statement. What becomes of it depends on its class (docs/reference/locks.md):
+repeat the transaction, open another connection, or tell the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from perdure.errors import StoreError, StoreUnavailable, StoreUnusable
+
+#: Repeating the whole transaction may succeed: serialization failure, deadlock, lock not available, a plan that a
+#: migration made stale, a row that somebody else inserted between a look and an insert.
+REPEATABLE: Final = frozenset({"40001", "40P01", "55P03", "0A000", "23505"})
+#: The lock that was asked for without waiting is held by somebody else, or was waited for too long.
+LOCK_NOT_AVAILABLE: Final = "55P03"
+#: The session is over: terminated, server shutting down, crash of another backend.
+_SESSION_OVER: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+_READ_ONLY: Final = "25006"
+
+
+class Fault(Exception):
+    """PostgreSQL refused a statement. `state` is the SQLSTATE; empty: the connection broke."""
+
+    def __init__(self, state: str, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message
+
+    @property
+    def breaks_connection(self) -> bool:
+        """Whether nothing more can be done on this connection."""
+        return not self.state or self.state in _SESSION_OVER or self.state.startswith("08")
+
+    @property
+    def is_of_statement(self) -> bool:
+        """Whether the fault is in the statement or its values, and will be there again: not the store's."""
+        return self.state[:2] in ("21", "22", "23", "42")
+
+    def explained(self, shown: str) -> StoreError:
+        """For the caller, who may repeat the call after `StoreUnavailable`. `shown`: the store, without password."""
+        said = f"{self.message} [{self.state}]" if self.state else self.message
+        if self.state == "42501":
+            return StoreUnusable(
+                f"{shown}: this user may not do that: {said}. GRANT USAGE, CREATE ON SCHEMA and ALL ON ALL TABLES "
+                "IN SCHEMA to the user, or make the user the owner of the schema."
+            )
+        if self.state in ("42P01", "3F000", "3D000", "42703"):
+            return StoreUnusable(f"{shown}: what perdure keeps there is gone or was changed by somebody else: {said}.")
+        if self.state == _READ_ONLY:
+            return StoreUnavailable(
+                f"{shown} takes no changes now: {said}. Is it a standby? Name all servers in the URL "
+                "(host1,host2) and perdure finds the one that does."
+            )
+        if self.state == LOCK_NOT_AVAILABLE:
+            return StoreUnavailable(
+                f"{shown}: another transaction keeps a lock for too long ({said}). `perdure doctor` names the oldest "
+                "transaction. The call may be repeated."
+            )
+        if self.state == "53300":
+            return StoreUnavailable(
+                f"{shown} has no connection left: {said}. perdure uses 5 for each process; raise max_connections, "
+                "or put a pooler before it."
+            )
+        if self.state in ("28P01", "28000"):
+            return StoreUnusable(f"{shown} does not let this user in: {said}. Check user and password.")
+        return StoreUnavailable(f"{shown} did not take the call: {said}.")

@@ -1,0 +1,485 @@
+"""`PostgresStore`: the protocol on a PostgreSQL database, for workers on any number of machines.
+
+    turns and new runs that are plain ── lane ──> one round trip for all that queued, on the event loop
+    every other change ──────────────── writer ─> a thread: one transaction for all that queued, locks in one order
+    reads ───────────────────────────── reader ─> a thread, never waits for the writer
+    the right to own runs ───────────── lease ──> a thread for each worker, renews by the database's clock
+    hearing of others ───────────────── listener > a thread that waits for notifications
+
+Five connections for a process. What a call does is in `store.sql`, as for SQLite; what is different is in `locks`
+(many writers), `workers` (leases in place of file locks, news by transactions in place of numbers) and `batches`.
+
+Over 450 lines, and still one thing: the whole protocol, a line or two for each call, and opening and closing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from perdure.errors import BadArgument, EngineNotOpen, StoreError
+from perdure.kernel.journal import Row
+from perdure.limits import (
+    HEARTBEAT_SECONDS_DEFAULT,
+    LEASE_SECONDS_DEFAULT,
+    POSTGRES_NOTIFY_SECONDS,
+    POSTGRES_REAP_RUNS_MAX,
+)
+from perdure.store.model import (
+    Acquittal,
+    Appended,
+    DeadLetter,
+    Delivery,
+    InboxItem,
+    Loaded,
+    NewItem,
+    NewRun,
+    News,
+    Publication,
+    Published,
+    Release,
+    Renewed,
+    Reopen,
+    RunFilter,
+    RunKey,
+    RunRow,
+    Snapshot,
+    Spread,
+    Status,
+    WorkerInfo,
+)
+from perdure.store.postgres import workers
+from perdure.store.postgres.batches import opens_only_itself
+from perdure.store.postgres.connection import Connection, log
+from perdure.store.postgres.faults import Fault
+from perdure.store.postgres.lane import Lane, Request, prepare
+from perdure.store.postgres.leases import Lease
+from perdure.store.postgres.migrate import migrate
+from perdure.store.postgres.queries import SQL
+from perdure.store.postgres.session import Session
+from perdure.store.postgres.threads import Reader, SessionThread, Writer
+from perdure.store.postgres.url import Location, parse
+from perdure.store.postgres.watch import Listener, channel_of
+from perdure.store.sql import dead_letters, events, inbox, reads, runs
+from perdure.store.sql import workers as claims
+from perdure.store.sql.job_thread import in_thread
+from perdure.store.sql.turns import commit_turns, create, create_all
+from perdure.store.turn import CommitResult, Created, Creation, Existing, Turn, concerns_itself_only
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound=SessionThread)
+
+#: A worker whose connection is gone is dead if it said nothing for so many heartbeats: more than the longest pause
+#: between two (1.2), so that one whose connection breaks has the time to make another.
+_SILENT_HEARTBEATS = 1.5
+#: The first pause before the lane's connection is opened again that broke, and the longest.
+_REOPEN_SECONDS, _REOPEN_SECONDS_MAX = 0.1, 5.0
+
+
+class PostgresStore:
+    """Runs in one schema of a PostgreSQL database.
+
+    `location`: a URL (`postgresql://user@host/database?schema=perdure`), or one that was read. `lease`: for how long a
+    worker that says nothing keeps its runs; `heartbeat`: how often it says something. `migrate=False`: an older schema
+    is refused (`SchemaTooOld`) instead of migrated.
+    """
+
+    def __init__(
+        self,
+        location: Location | str,
+        *,
+        lease: float = LEASE_SECONDS_DEFAULT,
+        heartbeat: float = HEARTBEAT_SECONDS_DEFAULT,
+        migrate: bool = True,
+    ) -> None:
+        self.location = parse(location) if isinstance(location, str) else location
+        if not 3 * heartbeat <= lease:
+            raise BadArgument(
+                f"a lease of {lease:g} s is less than three heartbeats of {heartbeat:g} s: one lost packet would give "
+                "the runs of a living worker to others."
+            )
+        self._lease_seconds = lease
+        self._heartbeat_seconds = heartbeat
+        self._may_migrate = migrate
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._lane: Lane | None = None
+        self._listener: Listener | None = None
+        self._leases: dict[str, Lease] = {}
+        self._notifying: asyncio.TimerHandle | None = None
+        self._reopening: asyncio.Future[None] | None = None
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<PostgresStore {self.location.shown}, {'open' if self._reader else 'closed'}>"
+
+    # -- opening and closing -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._reader is not None:
+            return
+        lane_connection = await in_thread(self._prepare)
+        self._pid = os.getpid()
+        shown = self.location.shown
+        self._writer = Writer(shown, lambda: Session(self.location, name="writer"))
+        self._reader = Reader(shown, lambda: Session(self.location, name="reader"))
+        self._writer.start()
+        self._reader.start()
+        self._open_lane(lane_connection)
+
+    def _prepare_lane(self, connection: Connection) -> Connection:
+        if self.location.prepare != "off":
+            prepare(connection)
+        return connection
+
+    def _open_lane(self, connection: Connection) -> None:
+        self._lane = Lane(connection, self._general, self._lane_committed, self._lane_broke)
+        # A loop without sockets (Proactor), or a pooler that loses prepared statements: all go the general way.
+        if self.location.prepare != "off":
+            with contextlib.suppress(NotImplementedError):
+                self._lane.open()
+
+    def _lane_broke(self) -> None:
+        """Until there is another connection, everything goes the general way."""
+        if self._reader is not None:
+            self._reopening = asyncio.ensure_future(self._reopen_lane())
+            self._reopening.add_done_callback(self._reopened)
+
+    async def _reopen_lane(self) -> None:
+        wait = _REOPEN_SECONDS
+        while self._reader is not None:
+            try:
+                connection = await in_thread(lambda: self._prepare_lane(Connection(self.location, name="lane")))
+            except (StoreError, Fault):  # the writer says what is wrong, to those who wait for it
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, _REOPEN_SECONDS_MAX)
+                continue
+            if self._reader is None:
+                connection.close()
+            else:
+                self._open_lane(connection)
+            return
+
+    def _reopened(self, done: asyncio.Future[None]) -> None:
+        if done.cancelled():  # by a stranger, or with the loop
+            asyncio.get_running_loop().call_later(_REOPEN_SECONDS_MAX, self._lane_broke)
+        elif (error := done.exception()) is not None:
+            log.critical("the commit lane of %s could not be opened again", self.location.shown, exc_info=error)
+
+    def _prepare(self) -> Connection:
+        connection = Connection(self.location, name="lane")
+        try:
+            migrate(connection, self.location, allowed=self._may_migrate)
+            self._prepare_lane(connection)
+        except Fault as fault:
+            connection.close()
+            raise fault.explained(self.location.shown) from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def close(self) -> None:
+        writer, reader, lane, listener = self._writer, self._reader, self._lane, self._listener
+        self._writer = self._reader = self._lane = self._listener = None
+        if reader is None or writer is None or self._pid != os.getpid():
+            return
+        if self._notifying is not None:
+            self._notifying.cancel()
+        if self._reopening is not None:
+            self._reopening.remove_done_callback(self._reopened)
+            self._reopening.cancel()
+        for lease in self._leases.values():
+            lease.stop()
+        self._leases.clear()
+        if listener is not None:
+            listener.stop()
+        if lane is not None:
+            await lane.idle.wait()
+            lane.close()
+        try:
+            await reader.stop()
+            await writer.stop()
+        finally:
+            writer.ask_to_stop()
+
+    async def crash(self) -> None:
+        """For tests: everything that the death of the process ends, and the end of its lease. Nothing is given back."""
+        dead = list(self._leases)
+        await self.close()
+        await in_thread(lambda: self._expire(dead))
+
+    def _expire(self, worker_ids: Sequence[str]) -> None:
+        session = Session(self.location)
+        workers.expire(session, worker_ids)
+        session.close()
+
+    @property
+    def lane_is_open(self) -> bool:
+        """Whether plain turns go the fast way now, for those who look at connections."""
+        return self._lane is not None and self._lane.is_open
+
+    # -- where calls run ---------------------------------------------------------------------------------
+
+    def _open(self, thread: C | None) -> C:
+        if thread is None:
+            raise EngineNotOpen(f"the store {self.location.shown} is not open. Open it, use it before it is closed.")
+        if self._pid != os.getpid():
+            raise EngineNotOpen(
+                f"the store {self.location.shown} was opened by process {self._pid} and this is a forked child. "
+                "Open a store of its own in the child."
+            )
+        return thread
+
+    def _write(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        future = self._open(self._writer).submit(function, args)
+        future.add_done_callback(self._wrote)
+        return future
+
+    def _read(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        return self._open(self._reader).submit(function, args)
+
+    def _general(self, turns: Sequence[Turn], creations: Sequence[Creation]) -> asyncio.Future[Any]:
+        """What the lane does not do."""
+        if self._writer is None:  # closing: nobody waits for the answer
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            future.set_exception(EngineNotOpen("the store is closed. Open it again first."))
+            return future
+        return self._write(commit_turns, turns) if turns else self._write(create_all, creations)
+
+    # -- telling others ----------------------------------------------------------------------------------
+
+    def _wrote(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._notify()
+
+    def _lane_committed(self, group: Sequence[Request]) -> None:
+        """Others want to know of runs that ended, and of new ones that nobody has."""
+        for request in group:
+            ended = any(turn.status.terminal for turn in request.turns)
+            if ended or any(new.owner is None for new, _ in request.creations):
+                self._notify()
+                return
+
+    def _notify(self) -> None:
+        """Wake the others soon: many commits make one notification."""
+        if self._notifying is None and self._reader is not None and self.location.push != "off":
+            self._notifying = asyncio.get_running_loop().call_later(POSTGRES_NOTIFY_SECONDS, self._send_notification)
+
+    def _send_notification(self) -> None:
+        self._notifying = None
+        if self._reader is not None:
+            self._reader.submit(_notify, (channel_of(self.location),)).add_done_callback(_ignore)
+
+    def _own_pids(self) -> frozenset[int]:
+        """The sessions that notify for this store: it has no news for itself."""
+        session = None if self._reader is None else self._reader.session
+        return frozenset() if session is None else frozenset({session.connection.pq.backend_pid})
+
+    # -- clients -----------------------------------------------------------------------------------------
+
+    async def create(self, new: NewRun, turn: Turn | None) -> Created | Existing:
+        if self._lane is not None and opens_only_itself((new, turn)):
+            (answer,) = await self._lane.submit((), [(new, turn)])
+            return answer  # type: ignore[no-any-return]
+        return await self._write(create, new, turn)
+
+    def create_all(self, creations: Sequence[Creation]) -> asyncio.Future[Sequence[Created | Existing]]:
+        if self._lane is not None and all(map(opens_only_itself, creations)):
+            return self._lane.submit((), creations)
+        return self._write(create_all, creations)
+
+    async def append(self, run_id: str, item: NewItem, pending_max: int) -> Appended:
+        return await self._write(inbox.append, run_id, item, pending_max)
+
+    async def request_cancel(self, run_id: str, item: NewItem) -> Delivery | None:
+        return await self._write(inbox.request_cancel, run_id, item)
+
+    async def terminate(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        return await self._write(runs.terminate, run_id, reason, at)
+
+    async def resume(self, run_id: str, at: int) -> bool:
+        return await self._write(runs.resume, run_id, at)
+
+    # -- people ------------------------------------------------------------------------------------------
+
+    async def pause(self, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
+        return await self._write(runs.pause, run_id, reason, at)
+
+    async def unpause(self, run_id: str, at: int) -> bool:
+        return await self._write(runs.unpause, run_id, at)
+
+    async def reopen(self, reopen: Reopen) -> bool:
+        return await self._write(runs.reopen, reopen)
+
+    async def restore(self, snapshot: Snapshot) -> Created | Existing:
+        return await self._write(runs.restore, snapshot)
+
+    async def delete(self, keys: Sequence[RunKey]) -> int:
+        return await self._write(runs.delete, keys)
+
+    async def publish(self, item: NewItem, pending_max: int) -> Published:
+        return await self._write(events.publish, item, pending_max)
+
+    async def spread(self, at: int, runs_max: int, pending_max: int) -> Spread:
+        if not await self._read(reads.is_spreading):
+            return Spread()
+        return await self._write(events.spread, at, runs_max, pending_max)
+
+    async def reply(self, request: str) -> bytes | None:
+        return await self._read(reads.reply, request)
+
+    async def replay_dead_letter(self, letter_id: int, run_id: str | None, at: int, pending_max: int) -> Published:
+        return await self._write(dead_letters.replay, letter_id, run_id, at, pending_max)
+
+    async def remove_dead_letters(self, letter_ids: Sequence[int]) -> int:
+        return await self._write(dead_letters.remove, letter_ids)
+
+    async def tidy_events(self, at: int, before: int, limit: int) -> int:
+        return await self._write(events.tidy, at, before, limit)
+
+    # -- workers -----------------------------------------------------------------------------------------
+
+    async def register_worker(self, worker: WorkerInfo) -> None:
+        asked = time.monotonic()
+        number, now = await self._write(workers.add_worker, worker, self._lease_seconds)
+        if worker.id not in self._leases:
+            lease = Lease(self.location, worker.id, number, self._lease_seconds, self._heartbeat_seconds, asked, now)
+            self._leases[worker.id] = lease
+            lease.start()
+
+    async def unregister_worker(self, worker_id: str, at: int) -> None:
+        while await self._write(workers.free_some, worker_id, False) == POSTGRES_REAP_RUNS_MAX:
+            pass
+        lease = self._leases.pop(worker_id, None)
+        if lease is not None:
+            lease.stop()
+
+    async def renew(self, worker_id: str, at: int) -> Renewed:
+        """What its own thread came to: a loop that is late must not lose the lease."""
+        lease = self._leases.get(worker_id)
+        if lease is None:
+            return Renewed(alive=False)
+        return Renewed(alive=lease.is_alive_for_others, now=lease.now())
+
+    async def reap(self, worker_id: str, at: int) -> int:
+        await self._write(workers.mark_dead, worker_id, _SILENT_HEARTBEATS * self._heartbeat_seconds)
+        freed = 0
+        for gone in await self._read(workers.gone_workers, worker_id):
+            while True:
+                some = await self._write(workers.free_some, gone, True)
+                freed += some
+                if some < POSTGRES_REAP_RUNS_MAX:
+                    break
+        return freed
+
+    async def claim(
+        self,
+        worker_id: str,
+        at: int,
+        limit: int,
+        suspects_max: int = 1,
+        unknown: Sequence[tuple[str, str]] = (),
+        trusted: int = 0,
+    ) -> Sequence[RunRow]:
+        # A look first: most sweeps find nothing.
+        if not await self._read(claims.is_anything_due, at):
+            return []
+        return await self._write(claims.claim, worker_id, at, limit, suspects_max, unknown, trusted)
+
+    async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
+        await self._write(claims.acquit, worker_id, acquittals)
+
+    async def held(self, worker_id: str) -> Mapping[RunKey, int]:
+        return await self._read(claims.held, worker_id)
+
+    async def load(self, keys: Sequence[RunKey]) -> Sequence[Loaded]:
+        return await self._read(reads.load, keys)
+
+    def commit(self, turns: Sequence[Turn]) -> asyncio.Future[Sequence[CommitResult]]:
+        if self._lane is None:
+            return self._write(commit_turns, turns)
+        plain = [concerns_itself_only(turn) for turn in turns]
+        if all(plain) and len({turn.key for turn in turns}) == len(turns):
+            return self._lane.submit(turns, ())
+        if not any(plain) or len({turn.key for turn in turns}) < len(turns):
+            return self._write(commit_turns, turns)  # one after the other, in their order
+        return asyncio.ensure_future(self._commit_both_ways(turns, plain))
+
+    async def _commit_both_ways(self, turns: Sequence[Turn], plain: Sequence[bool]) -> Sequence[CommitResult]:
+        """Plain turns in the lane, the others the general way, at once: they are of different runs."""
+        if self._lane is None:
+            return await self._write(commit_turns, turns)
+        here = self._lane.submit([turn for turn, is_so in zip(turns, plain, strict=True) if is_so], ())
+        there = self._write(commit_turns, [turn for turn, is_so in zip(turns, plain, strict=True) if not is_so])
+        answers, others = await asyncio.gather(here, there)
+        own, general = iter(answers), iter(others)
+        return [next(own) if is_so else next(general) for is_so in plain]
+
+    async def release(self, worker_id: str, releases: Sequence[Release]) -> None:
+        await self._write(claims.release, worker_id, releases)
+
+    async def park(self, key: RunKey, epoch: int, reason: str, at: int) -> bool:
+        return await self._write(claims.park, key, epoch, reason.replace("\0", "\\0"), at)
+
+    async def news(self, worker_id: str, cursor: int) -> News:
+        return await self._read(workers.news, worker_id, cursor)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._open(self._reader)
+        if self._listener is None:
+            self._listener = Listener(self.location, self._own_pids)
+        return self._listener.add(callback)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunRow | None:
+        return await self._read(reads.get, run_id)
+
+    async def list_runs(self, where: RunFilter, limit: int, before: RunKey | None = None) -> Sequence[RunRow]:
+        return await self._read(reads.list_runs, where, limit, before)
+
+    async def count_runs(self) -> Mapping[Status, int]:
+        return await self._read(reads.count_runs)
+
+    async def journal(
+        self, key: RunKey, generation: int, after_seq: int = 0, limit: int | None = None
+    ) -> Sequence[Row]:
+        return await self._read(reads.journal, key, generation, after_seq, limit)
+
+    async def inbox(self, key: RunKey, limit: int) -> Sequence[InboxItem]:
+        return await self._read(reads.inbox, key, limit)
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return await self._read(workers.workers)
+
+    async def dead_workers(self) -> frozenset[str]:
+        return await self._read(workers.dead_workers)
+
+    async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
+        return await self._read(reads.publications, type, limit, after)
+
+    async def dead_letters(self, type: str | None, limit: int, after: int = 0) -> Sequence[DeadLetter]:  # noqa: A002
+        return await self._read(reads.dead_letters, type, limit, after)
+
+    async def expired_events(self) -> Mapping[str, int]:
+        return await self._read(reads.expired_events)
+
+
+def _notify(session: Session, channel: str) -> None:
+    session.rows(SQL["notify"], (channel,))
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    """A notification that was not sent is found out by the next look."""
+    if not future.cancelled():
+        future.exception()
