@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# Where the tests keep their files: in memory where that can be had. They kill processes, not machines, so that nothing they
+# write has to reach a disk; and what power cuts leave is tested on a disk of their own (tests/io_faults/disk.py).
+export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
+
 .PHONY: setup demo test test-postgres test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
 .DEFAULT_GOAL := help
 

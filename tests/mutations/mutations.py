@@ -347,7 +347,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a-host-stops-the-engine", "an engine whose tasks were cancelled does nothing more, although its loop goes on",
-        "engine.parts:EngineParts._start_sweep",
+        "engine.parts:EngineParts._start_sweeping",
         "task.get_loop().call_later(limits.CANCELLED_BY_OTHERS_SECONDS, again)", "pass",
         setting=_HOSTS,
     ),

@@ -60,6 +60,8 @@ _SETTINGS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
 max_connections = 300
+# Not in /dev/shm, where they would stay after the server was killed.
+dynamic_shared_memory_type = mmap
 shared_buffers = 64MB
 # Nothing of this has to survive the machine.
 fsync = off

@@ -57,6 +57,8 @@ class Lease(threading.Thread):
 
     def run(self) -> None:
         failures = 0
+        # Registering was the first heartbeat. Soon enough that nobody misses one while the lock is free.
+        self._stopping.wait(self._heartbeat * self._random.uniform(0.1, 0.3))
         while not self._stopping.is_set() and not self._lost:
             try:
                 self._renew()

@@ -210,13 +210,15 @@ class PostgresStore:
 
     async def crash(self) -> None:
         """For tests: everything that the death of the process ends, and the end of its lease. Nothing is given back."""
-        dead = list(self._leases)
+        dead = dict(self._leases)
         await self.close()
         await in_thread(lambda: self._expire(dead))
 
-    def _expire(self, worker_ids: Sequence[str]) -> None:
+    def _expire(self, leases: Mapping[str, Lease]) -> None:
+        for lease in leases.values():
+            lease.join()  # a renewal that is under way would undo what follows
         session = Session(self.location)
-        workers.expire(session, worker_ids)
+        workers.expire(session, list(leases))
         session.close()
 
     @property
