@@ -24,9 +24,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
 	$(BIN)/perdure demo
 
-test: $(STAMP) ## the whole suite, in parallel; then, without the fast path, what that has a part in
-	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long"
-	PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" tests/steps tests/races tests/children
+test: $(STAMP) ## the suite in memory and on SQLite, in parallel; then, without the fast path, what that has a part in
+	PERDURE_TEST_STORES=memory,sqlite $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long"
+	PERDURE_TEST_STORES=memory,sqlite PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" tests/steps tests/races tests/children
 
 test-postgres: $(STAMP) ## every test of behaviour on PostgreSQL too, which the tests start by themselves; and a fleet
 	PERDURE_TEST_STORES=postgres $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" -k "postgres or fleet" tests

@@ -90,7 +90,8 @@ def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
     trace = Trace(10)
 
     async def main() -> None:
-        async with Engine(tmp_path / "walk.db") as engine:
+        # Without a sweep that may fall between the two results.
+        async with Engine(tmp_path / "walk.db", sweep_interval=3_600) as engine:
             assert await (await engine.start(walks())).result(timeout=20) == 20
 
     run_async(main())

@@ -11,6 +11,7 @@ from perdure import Engine, current_step, step, workflow
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite.liveness import lock_path
 from support.lives import Lives, run_async, until
+from support.postgres import server
 
 did: list[str] = []
 gates: list[asyncio.Event] = []
@@ -45,10 +46,12 @@ def fresh() -> None:
 
 
 def declare_dead(lives: Lives, engine: Engine) -> None:
-    """To everybody else the worker is gone: its lock is, and it does not know."""
+    """To everybody else the worker is gone: its lock is, or its lease; and it does not know."""
     assert engine.worker is not None
     if isinstance(engine.store, MemoryStore):
         engine.store.kill_worker(engine.worker.id)
+    elif lives.kind == "postgres":
+        server().declare_dead(lives.schema, engine.worker.id)
     else:
         os.unlink(lock_path(str(lives.path), engine.worker.id))
 

@@ -148,11 +148,6 @@ MUTATIONS = [
         "claim-keeps-the-epoch", "a worker that claims a run goes on under the epoch of the one before",
         f"{_MEMORY_WORKERS}:claim", "run.epoch += 1", "pass",
     ),
-    Mutation(
-        "two-owners-of-an-epoch", "a run that was taken over between claim and load is admitted all the same",
-        f"{_LOADING}:Loading._is_wanted", " or row.owner != self._worker_id", "",
-        caught_by="tests/races/test_claim_vs_load.py",
-    ),
     # -- commit before effect ----------------------------------------------------------------------------------------
     Mutation(
         "steps-before-the-commit", "steps begin while the turn that asked for them is still under way",

@@ -28,9 +28,7 @@ T = TypeVar("T")
 _KINDS = ("memory", "sqlite", "postgres")
 #: The kinds of stores that tests run on. `PERDURE_TEST_STORES=memory,sqlite` leaves PostgreSQL out.
 STORES: tuple[str, ...] = tuple(
-    kind.strip()
-    # TODO(postgres): the default becomes all of _KINDS when the store is finished.
-    for kind in os.environ.get("PERDURE_TEST_STORES", "memory,sqlite").split(",")
+    kind.strip() for kind in os.environ.get("PERDURE_TEST_STORES", ",".join(_KINDS)).split(",")
 )
 if unknown := set(STORES) - set(_KINDS):
     raise ValueError(f"PERDURE_TEST_STORES names {', '.join(sorted(unknown))}; there are {', '.join(_KINDS)}")
@@ -76,7 +74,8 @@ class Lives:
         """Another, empty store of the same kind."""
         self._number += 1
         directory = self._directory / f"fresh-{self._number}"
-        directory.mkdir(parents=True)
+        if self.kind == "sqlite":  # the others need none, and removing thousands takes its time
+            directory.mkdir(parents=True)
         return Lives(self.kind, directory)
 
     @property
@@ -84,10 +83,13 @@ class Lives:
         return self._directory / "test.db"
 
     @functools.cached_property
-    def url(self) -> str:
+    def schema(self) -> str:
         """Where the data is in PostgreSQL. The first look starts the server; the schema is emptied after the test."""
-        server = postgres.server()
-        return server.url(server.fresh_schema())
+        return postgres.server().fresh_schema()
+
+    @property
+    def url(self) -> str:
+        return postgres.server().url(self.schema)
 
     def store(self) -> Store:
         """A store object on the data (SQLite, PostgreSQL: new connections; memory: the same object)."""

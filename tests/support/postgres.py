@@ -216,6 +216,12 @@ class Server:
             self._connection.execute(_EMPTY)
         return self._connection.execute(sql, parameters or None)
 
+    def declare_dead(self, schema: str, worker_id: str) -> None:
+        """As if somebody had found that the lease of this worker is over: it cannot be renewed any more."""
+        self.execute(
+            f"UPDATE \"{schema}\".workers SET reaped = true, expires_at = '-infinity' WHERE id = %s", (worker_id,)
+        )
+
     def _tidy(self) -> None:
         """Empty what was given back and has no sessions any more. Drop what looks otherwise than a new schema."""
         from perdure.store.postgres.migrate import newest

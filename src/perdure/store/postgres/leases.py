@@ -38,7 +38,8 @@ class Lease(threading.Thread):
         self._trusted_until = asked + lease
         self._lost = False
         #: The database's time in microseconds, and the monotonic time when it was that.
-        self._time = (now, (asked + time.monotonic()) / 2)
+        #: At first never ahead of it: most of that call may have been connecting.
+        self._time = (now, time.monotonic())
         self._random = random.Random()
 
     @property
