@@ -177,8 +177,8 @@ class Server:
     def fresh_schema(self, *, recycle: bool = True) -> str:
         """A schema with nothing in it. It is emptied after the test, and given to another one.
 
-        `recycle=False`: a name that no schema has; the process that opens a store on it makes the schema. For tests of that, and
-        for those that change more than what is in the tables. It is dropped after the test.
+        `recycle=False`: a name that no schema has; the process that opens a store on it makes the schema. For tests of
+        that, and for those that change more than what is in the tables. It is dropped after the test.
         """
         if recycle:
             # Many at once, and not at once: then the sessions are gone that their test has just closed.
