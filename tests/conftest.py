@@ -11,7 +11,7 @@ import pytest
 from perdure.authoring.registry import Registry, registry
 from support.effects import Effects
 from support.lives import STORES, Lives
-from support.postgres import give_back, server
+from support.postgres import give_back_all, server
 
 # Names of workflows and events are unique per process, and pytest imports every test module into one. Each module
 # gets a registry of its own, as each would have in a process of its own.
@@ -71,6 +71,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    give_back()
+    give_back_all()
     if nextitem is not None and nextitem.path != item.path:
         _freeze()

@@ -23,7 +23,7 @@ def sqlite(directory: Path) -> SQLiteStore:
 
 @functools.cache
 def _postgres_url(directory: Path) -> str:
-    return server().url(server().fresh_schema())
+    return server().url(server().fresh_schema(keep_sessions=True))
 
 
 def postgres(directory: Path) -> Store:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import psycopg
 from psycopg import pq
 
 from perdure.store.postgres.connection import Connection, settings_of
 from perdure.store.postgres.url import Location
 
 #: Of all processes of a test run together, and of one.
-_ALL_MAX, _MAX = 240, 80
+_ALL_MAX, _MAX = 240, 120
 _PID = os.getpid()  # a forked child must not use what its parent has kept
 
 #: Sessions of stores on these are kept.
@@ -35,7 +36,10 @@ class _Kept(NamedTuple):
     names: set[bytes]
 
 
-_kept: dict[tuple[Location, str], list[_Kept]] = {}
+#: What a session was opened with; its schema and its name first.
+_Key: TypeAlias = tuple[str, str, str, frozenset[tuple[str, str]]]
+
+_kept: dict[_Key, list[_Kept]] = {}
 _lock = threading.Lock()
 _connect, _close, _prepare = Connection.__init__, Connection.close, Connection.prepare
 
@@ -44,14 +48,15 @@ def forget(schema: str) -> None:
     """End what is kept for a schema: it is dropped."""
     schemas.discard(schema)
     with _lock:
-        gone = [key for key in _kept if key[0].schema == schema]
+        gone = [key for key in _kept if key[0] == schema]
         ended = [one for key in gone for one in _kept.pop(key)]
     for one in ended:
         one.session.finish()
 
 
 def _open(self: Any, location: Location, *, name: str = "") -> None:
-    self._kept_as, self._kept_names = (location, name), set()
+    self._kept_as = (location.schema, name, location.prepare, frozenset(location.parameters.items()))
+    self._kept_names = set()
     while (one := _take(self._kept_as)) is not None:
         if _lives(one.session):
             break
@@ -65,8 +70,8 @@ def _open(self: Any, location: Location, *, name: str = "") -> None:
     self.script("; ".join(["RESET application_name", *settings_of(location)]))
 
 
-def _take(key: tuple[Location, str]) -> _Kept | None:
-    if os.getpid() != _PID:
+def _take(key: _Key) -> _Kept | None:
+    if key[0] not in schemas or os.getpid() != _PID:
         return None
     with _lock:
         of_this_kind = _kept.get(key)
@@ -76,7 +81,7 @@ def _take(key: tuple[Location, str]) -> _Kept | None:
 def _lives(session: Any) -> bool:
     try:
         session.consume_input()
-    except pq.PQerror:
+    except psycopg.Error:
         return False
     return bool(session.status == pq.ConnStatus.OK)
 
@@ -114,7 +119,7 @@ def _is_as_new(session: Any, schema: str) -> bool:
         done = session.exec_(script.encode()).status == pq.ExecStatus.COMMAND_OK
         while session.notifies() is not None:
             pass
-    except pq.PQerror:
+    except psycopg.Error:
         return False
     return bool(done)
 

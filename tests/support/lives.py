@@ -73,23 +73,26 @@ class Lives:
     def fresh(self) -> Lives:
         """Another, empty store of the same kind."""
         self._number += 1
-        directory = self._directory / f"fresh-{self._number}"
-        if self.kind == "sqlite":  # the others need none, and removing thousands takes its time
-            directory.mkdir(parents=True)
-        return Lives(self.kind, directory)
+        return Lives(self.kind, self._directory / f"fresh-{self._number}")
 
     @property
     def path(self) -> Path:
+        self._directory.mkdir(parents=True, exist_ok=True)  # the other kinds need none, and thousands take their time
         return self._directory / "test.db"
 
     @functools.cached_property
     def schema(self) -> str:
         """Where the data is in PostgreSQL. The first look starts the server; the schema is emptied after the test."""
-        return postgres.server().fresh_schema()
+        return postgres.server().fresh_schema(keep_sessions=True)
 
     @property
     def url(self) -> str:
         return postgres.server().url(self.schema)
+
+    def give_back(self) -> None:
+        """This store's data is not needed any more: a test of many lives can use its place again."""
+        if self.kind == "postgres" and "schema" in self.__dict__:
+            postgres.server().give_back(self.__dict__.pop("schema"))
 
     def store(self) -> Store:
         """A store object on the data (SQLite, PostgreSQL: new connections; memory: the same object)."""
@@ -176,6 +179,7 @@ class Lives:
             expected = await act(engine)
             view = await engine.status(run_id)
             records = view.records + view.pruned
+        calm.give_back()
         for limit in range(1, records + 1):
             lives = self.fresh()
             await lives.live_until(limit, act, before=before, **settings)
@@ -184,4 +188,5 @@ class Lives:
                 assert result == expected, f"after a crash at record {limit}"
                 if check is not None:
                     check(result, lives)
+            lives.give_back()
         return expected

@@ -59,7 +59,7 @@ _MEMORY_BYTES = 2 << 30
 _SETTINGS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
-max_connections = 300
+max_connections = 400
 # Not in /dev/shm, where they would stay after the server was killed.
 dynamic_shared_memory_type = mmap
 shared_buffers = 64MB
@@ -71,9 +71,9 @@ wal_level = minimal
 max_wal_senders = 0
 max_wal_size = 512MB
 checkpoint_timeout = 1d
-# Schemas are emptied by `give_back`, and dropped before they need it.
+# Schemas are emptied by `_tidy`, and dropped before they need it.
 autovacuum = off
-# Dropping many schemas at once locks all that is in them.
+# Dropping schemas locks all that is in them.
 max_locks_per_transaction = 256
 log_line_prefix = '%m [%p] %q%u '
 """
@@ -81,7 +81,7 @@ log_line_prefix = '%m [%p] %q%u '
 _SETTINGS_SINCE_16 = "scram_iterations = 1\n"
 
 #: From how many used schemas on we look which of them can be used again.
-_TIDY_AT_ONCE = 8
+_TIDY_AT_ONCE = 4
 #: A schema with a table that has grown beyond this is dropped: there is nobody who vacuums.
 _TABLE_BYTES_MAX = 512 * 1024
 #: Sessions that are still there so long after their test are ended.
@@ -174,18 +174,26 @@ class Server:
         first = "&" if "?" in self.base_url else "?"
         return f"{self.base_url}{first}schema={schema}&application_name={schema}{plain if self.version else ''}"
 
-    def fresh_schema(self, *, recycle: bool = True) -> str:
+    def fresh_schema(self, *, recycle: bool = True, keep_sessions: bool = False) -> str:
         """A schema with nothing in it. It is emptied after the test, and given to another one.
 
+        `keep_sessions`: see `support.kept_sessions`.
         `recycle=False`: a name that no schema has; the process that opens a store on it makes the schema. For tests of
         that, and for those that change more than what is in the tables. It is dropped after the test.
         """
+        from support import kept_sessions
+
         if recycle:
             # Many at once, and not at once: then the sessions are gone that their test has just closed.
             if not self._pool and len(self._used) >= _TIDY_AT_ONCE:
                 self._tidy()
             name = self._pool.pop() if self._pool else self._made()
             self._recyclable.add(name)
+            if keep_sessions and self.version is not None:  # others may not have room for them
+                kept_sessions.install()
+                kept_sessions.schemas.add(name)
+            else:
+                kept_sessions.schemas.discard(name)
         else:
             name = _name()
         self._schemas.append(name)
@@ -249,9 +257,12 @@ class Server:
         """Drop a schema if it is there. False if somebody holds a lock on something in it for a second or more."""
         import psycopg
 
+        from support import kept_sessions
+
         if schema in self._schemas:
             self._schemas.remove(schema)
         self._recyclable.discard(schema)
+        kept_sessions.forget(schema)
         try:
             self.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
@@ -259,21 +270,22 @@ class Server:
             return False
         return True
 
-    def give_back(self) -> None:
+    def give_back(self, schema: str) -> None:
+        """Nobody needs what is in this schema any more."""
+        if schema not in self._recyclable:
+            self.drop(schema)
+            return
+        self._schemas.remove(schema)
+        self._recyclable.discard(schema)
+        self._used[schema] = time.monotonic()
+
+    def give_back_all(self) -> None:
         """Take back what `fresh_schema` of this process has given out. After each test."""
         import psycopg
 
-        while self._schemas:
-            name = self._schemas[-1]
-            if name in self._recyclable:
-                self._schemas.pop()
-                self._recyclable.discard(name)
-                self._used[name] = time.monotonic()
-                continue
-            try:
-                self.drop(name)
-            except psycopg.OperationalError:
-                return  # a test has ended the server or our connection; the next drop connects again
+        with contextlib.suppress(psycopg.OperationalError):  # a test has ended the server or our connection
+            while self._schemas:
+                self.give_back(self._schemas[-1])
 
     def _leave(self) -> None:
         """At the end of this process."""
@@ -314,11 +326,11 @@ def server(version: int = 18) -> Server:
     return found_or_reason
 
 
-def give_back() -> None:
-    """`Server.give_back` on every server that this process has used. Cheap if it has used none."""
+def give_back_all() -> None:
+    """`Server.give_back_all` on every server that this process has used. Cheap if it has used none."""
     for each in _servers.values():
         if isinstance(each, Server):
-            each.give_back()
+            each.give_back_all()
 
 
 # -- in the processes of the tests -------------------------------------------------------------------------

@@ -15,8 +15,9 @@
 
 -- fragment: at_once
 -- When something is due that is due now, whatever the clock of the worker that looks says: before every other time.
--- Growing, so that new entries of the indexes do not land among the dead ones of an old snapshot.
-({now} - 4611686018427387904)
+-- Growing, so that new entries of the indexes do not land among the dead ones of an old snapshot; the same for all runs of a
+-- transaction, which then come in the order of their keys.
+((extract(epoch FROM transaction_timestamp()) * 1000000)::bigint - 4611686018427387904)
 
 -- fragment: run
 -- A run as `rows.StoredRun` has it.
