@@ -845,7 +845,8 @@ FROM added JOIN new ON new.run_id = added.id;
 -- A worker starts (or says so again, after its first call got no answer).
 INSERT INTO workers (id, name, host, pid, started_at, renewed_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp() + make_interval(secs => $6::float8))
-ON CONFLICT (id) DO NOTHING;
+ON CONFLICT (id) DO UPDATE SET renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+WHERE NOT workers.reaped;
 
 -- name: number_of_worker
 -- Under which its renewing connection holds a lock: free as soon as the process is gone. And the database's time.
