@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,12 @@ def _freeze() -> None:
     collection would walk through again: `gc.collect()` in a test took two seconds of it."""
     gc.collect()
     gc.freeze()
+    # Each end of an event loop looks through all tasks of the process; those that simulated worlds leave are many.
+    for name in ("_all_tasks", "_scheduled_tasks"):  # of Python 3.11, and of later ones
+        known = getattr(asyncio.tasks, name, ())
+        for task in list(known):
+            if task.get_loop().is_closed():
+                known.discard(task)
 
 
 def pytest_collection_finish() -> None:
