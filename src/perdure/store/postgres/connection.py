@@ -23,6 +23,8 @@ log = logging.getLogger("perdure.store.postgres")
 #: What the server warns of when a commit was not confirmed by its standbys: it may be lost with the primary.
 _NOT_REPLICATED: Final = "01000"
 OLDEST_SERVER: Final = 140000
+#: Parameters of which no error shows the value.
+_SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 
 
 def quoted(name: str) -> str:
@@ -69,9 +71,12 @@ def dial(location: Location, *, name: str = "") -> abc.PGconn:
 
 
 def _cleaned(said: str, location: Location) -> str:
-    password = location.parameters.get("password")
-    text = " ".join(said.split())
-    return text.replace(password, "...") if password else text
+    """What libpq said, in one line and without what nobody may read."""
+    text = " ".join(said.split()).rstrip(".?")
+    for name in _SECRETS:
+        secret = location.parameters.get(name)
+        text = text.replace(secret, "...") if secret else text
+    return text
 
 
 def _refused(location: Location, said: str) -> Exception:
