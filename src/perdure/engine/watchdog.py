@@ -11,6 +11,7 @@ on the way out of a turn it waits until the exception has been thrown and catche
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -126,7 +127,7 @@ class Watchdog:
             self._strike_at = now + self._limit
             return True
         held = now - self._since
-        frame = sys._current_frames().get(self._watched)
+        frame = _frame_of(self._watched)
         if _is_debugged(frame):
             self._since = now
         elif self._limit and now >= self._strike_at:
@@ -147,7 +148,7 @@ class Watchdog:
         if not loop.running:
             return
         run_id = getattr(loop.owner, "id", "?")
-        stack = _stack(sys._current_frames().get(self._watched))
+        stack = _stack(_frame_of(self._watched))
         reason = (
             f"workflow code kept the worker for {held:.0f} seconds in one turn without waiting for anything, so the "
             f"turn was abandoned. Look for a loop without an end, or move the work into a step. It was at\n{stack}"
@@ -197,6 +198,22 @@ def _throw(thread: int) -> None:
     import ctypes  # for this rare case only: it is slow to import
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TurnAbandoned))
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """What a thread executes now.
+
+    CPython 3.11 holds a lock of its own while it makes the frames, and needs that lock again if the garbage collector
+    runs meanwhile and frees a `threading.local`: the process stands still for good. So the collector waits
+    (tests/guard/test_watchdog_and_collector.py).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_debugged(frame: FrameType | None) -> bool:
