@@ -203,6 +203,9 @@ SQLITE_GROUP_JOBS_MAX: Final = 2_000
 
 #: How long a transaction waits for a lock. Ours take milliseconds; a transaction that holds one longer is not ours.
 POSTGRES_LOCK_SECONDS: Final = 5
+#: How long a call of the server may take before its connection is given up: longer than a lock is waited for. A server
+#: that is stopped, or behind a network that swallows everything, keeps the connection open and never answers.
+POSTGRES_CALL_SECONDS: Final = 10
 #: How often a transaction is begun again that found a lock taken or a row changed, with a growing pause. After that
 #: its caller hears of it, and repeats the call later.
 POSTGRES_TRIES_MAX: Final = 12
@@ -219,5 +222,19 @@ POSTGRES_REAP_RUNS_MAX: Final = 1_000
 #: For how long a worker that says nothing keeps its runs: a fleet goes on soon after a machine is lost, and a pause of
 #: some seconds (a snapshot of a virtual machine, a slow network) costs nothing.
 LEASE_SECONDS_DEFAULT: Final = 10.0
+#: What may be set. A shorter lease is lost in a pause of the collector or of a virtual machine.
+LEASE_SECONDS_MIN: Final = 1.0
+LEASE_SECONDS_MAX: Final = 3_600.0
+#: A worker that could not renew its lease begins no new step for the last part of it: steps that begin there would
+#: probably be repeated by others.
+LEASE_DOUBTFUL_PART: Final = 1 / 3
+#: How often it looks then whether it could renew after all.
+LEASE_LOOK_SECONDS: Final = 0.1
+#: What each worker of a fleet may claim beyond its share of what is due.
+CLAIM_BEYOND_SHARE: Final = 10
+#: So many due runs are counted to find out what a share is. Of more than that everybody takes a part of so many, and
+#: looks again this long afterwards.
+CLAIM_COUNTED_MAX: Final = 2_000
+CLAIM_AGAIN_SECONDS: Final = 0.1
 #: How often a worker says that it lives: three fit into a lease, so that a lost packet changes nothing.
 HEARTBEAT_SECONDS_DEFAULT: Final = 3.0

@@ -38,7 +38,7 @@ def test_sessions_that_the_server_ends_change_nothing(effects: Effects) -> None:
     async def main() -> None:
         ended = 0
         # With a lease that outlasts this test: one whose connection is ended again and again may be lost, rightly.
-        async with fleet_engine(url, 60, 5) as one, fleet_engine(url, 60, 5) as two:
+        async with fleet_engine(url, 60) as one, fleet_engine(url, 60) as two:
             runs = []
             for number in range(RUNS):
                 engine = one if number % 2 else two

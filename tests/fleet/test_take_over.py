@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.work import GoOn, fleet_engine, fleet_store, holding, slow_note, two_notes
+from fleet.work import GoOn, fleet_engine, holding, slow_note, two_notes
 from perdure import Engine
 from support.effects import Effects
 from support.lives import run_async, until
@@ -31,7 +31,7 @@ def test_the_runs_of_a_killed_worker_go_on_elsewhere(url: str, effects: Effects)
     names = [f"r{number}" for number in range(20)]
 
     async def main() -> None:
-        async with Engine(fleet_store(url), worker=False) as client:
+        async with Engine(url, worker=False) as client:
             with Process("fleet.work:serve", url) as first:
                 first.expect("ready")
                 runs = [await client.start(two_notes(str(effects.path), name), id=name) for name in names]
@@ -56,7 +56,7 @@ def test_a_stopped_worker_commits_nothing_after_its_successor(url: str, effects:
     refused, and the worker goes on under another id."""
 
     async def main() -> None:
-        async with Engine(fleet_store(url), worker=False) as client:
+        async with Engine(url, worker=False) as client:
             with Process("fleet.work:serve", url) as first:
                 first.expect("ready")
                 run = await client.start(slow_note(str(effects.path), "a"), id="a")
@@ -91,7 +91,7 @@ def test_a_blocked_event_loop_keeps_its_lease(url: str, effects: Effects) -> Non
     """FAULTS C7: code keeps the loop for three leases; the lease is renewed from a thread, and the step runs once."""
 
     async def main() -> None:
-        async with fleet_engine(url) as watching, Engine(fleet_store(url), worker=False) as client:
+        async with fleet_engine(url) as watching, Engine(url, worker=False) as client:
             with Process("fleet.work:serve", url) as first:
                 first.expect("ready")
                 assert watching.worker is not None
@@ -109,7 +109,7 @@ def test_a_worker_that_leaves_in_order_hands_over_at_once(url: str, effects: Eff
     """Its runs do not wait for the end of its lease, which is an hour here."""
 
     async def main() -> None:
-        leaving = Engine(fleet_store(url, lease=3_600, heartbeat=5), sweep_interval=0.1)
+        leaving = fleet_engine(url, lease=3_600)
         await leaving.open()
         run = await leaving.start(two_notes(str(effects.path), "a"), id="a")
         await until(lambda: waits(leaving, ["a"]))

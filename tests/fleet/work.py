@@ -66,13 +66,9 @@ async def many_notes(path: str, name: str, count: int) -> int:
     return count
 
 
-def fleet_store(url: str, lease: float = 1.5, heartbeat: float = 0.4) -> PostgresStore:
-    """A store with a lease that a test can wait for."""
-    return PostgresStore(url, lease=lease, heartbeat=heartbeat)
-
-
-def fleet_engine(url: str, lease: float = 1.5, heartbeat: float = 0.4) -> Engine:
-    return Engine(fleet_store(url, lease, heartbeat), sweep_interval=0.1)
+def fleet_engine(url: str, lease: float = 1.5) -> Engine:
+    """A worker with a lease that a test can wait for."""
+    return Engine(PostgresStore(url), sweep_interval=0.1, lease=lease)
 
 
 async def serve(url: str) -> None:

@@ -39,5 +39,5 @@ def look_often() -> None:
 
 
 def test_looking_at_a_thread_while_garbage_is_collected_never_stands_still() -> None:
-    """FAULTS D13: on CPython 3.11 a collection in `sys._current_frames` would wait for itself, and all others for it."""
+    """FAULTS D13: on CPython 3.11 a collection in `sys._current_frames` waits for itself, and all others for it."""
     assert first_lines("guard.test_watchdog_and_collector:look_often", environments=[{}]) == ["looked, collector on"]

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from perdure.store.memory import MemoryStore
-from perdure.store.model import RunRow, WorkerInfo
+from perdure.store.model import DEFAULT_TERMS, LeaseTerms, RunRow, WorkerInfo
 from perdure.store.sql import reads
 from perdure.store.sql.job_thread import Job
 from perdure.store.sqlite import bulk, session, workers
@@ -85,7 +85,7 @@ class SimSQLite(SQLiteStore):
             if thread is not None:
                 thread.drop()
 
-    async def register_worker(self, worker: WorkerInfo) -> None:
+    async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         await self._write(workers.add_worker, worker)
 
     def _find_dead(self, session: Session, worker_id: str) -> tuple[list[str], list[WorkerLock]]:

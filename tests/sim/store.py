@@ -59,6 +59,10 @@ class NodeStore:
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._world.watch(self._node, callback)
 
+    def trusted_until(self, worker_id: str) -> float | None:
+        """Others find the dead of this world by themselves."""
+        return None
+
     async def _call(self, name: str, target: Any, args: Any, kwargs: Any) -> Any:
         world, node = self._world, self._node
         fault = world.next_call()

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg import pq
 
-from perdure.store.postgres.connection import Connection, settings_of
+from perdure.store.postgres.connection import Connection
+from perdure.store.postgres.server import Server
 from perdure.store.postgres.url import Location
 
 #: Of all processes of a test run together, and of one.
@@ -54,7 +55,9 @@ def forget(schema: str) -> None:
         one.session.finish()
 
 
-def _open(self: Any, location: Location, *, name: str = "") -> None:
+def _open(
+    self: Any, location: Location, *, name: str = "", server: Server | None = None, standby: bool = False
+) -> None:
     self._kept_as = (location.schema, name, location.prepare, frozenset(location.parameters.items()))
     self._kept_names = set()
     while (one := _take(self._kept_as)) is not None:
@@ -62,12 +65,13 @@ def _open(self: Any, location: Location, *, name: str = "") -> None:
             break
         one.session.finish()
     else:
-        _connect(self, location, name=name)
+        _connect(self, location, name=name, server=server, standby=standby)
         return
-    self._location, self.not_replicated = location, False
-    self._connection, self._prepared, self._decoders, self._kept_names = one
-    self._connection.notice_handler = self._noticed
-    self.script("; ".join(["RESET application_name", *settings_of(location)]))
+    session, *rest = one
+    self._adopt(location, session, server)
+    self._prepared, self._decoders, self._kept_names = rest
+    self.script("RESET application_name")
+    self._get_to_know(standby)
 
 
 def _take(key: _Key) -> _Kept | None:
@@ -93,6 +97,7 @@ def _keep(self: Any) -> None:
         return
     session.notice_handler = None
     self._connection = _closed()
+    _close(self)
     one = _Kept(session, self._prepared, self._decoders, self._kept_names)
     with _lock:
         _kept.setdefault(self._kept_as, []).append(one)

@@ -66,6 +66,7 @@ PlaceOf: TypeAlias = Callable[[RunRow, str], str | None]
 
 _PLACES = {
     "steps_max": "a place: as many steps as `steps_max` allows run there",
+    "lease": "the lease of its worker, which could not be renewed lately",
     "concurrency": "its turn: as many attempts of this step as its `concurrency` allows run there",
     "step_threads": "a thread: all of `step_threads` are busy",
     "step_processes": "a process: all of `step_processes` are busy, or it is being started",

@@ -23,6 +23,7 @@ from perdure.engine.outages import Outages
 from perdure.engine.renewal import renew
 from perdure.engine.signals import Signals
 from perdure.engine.sweep import Sweep
+from perdure.engine.tenure import Tenure
 from perdure.engine.waiting import Waiters
 from perdure.engine.worker import Worker
 from perdure.errors import StoreLost, StoreUnavailable, describe
@@ -52,6 +53,9 @@ class EngineParts:
         self._info: WorkerInfo | None = None
         self.sweeper: asyncio.Task[None] | None = None
         self.sweep: Sweep | None = None
+        self._tenure: Tenure | None = None
+        #: The id of a worker that was let go of, until its runs are free.
+        self._former: str | None = None
         self.unwatch: Callable[[], None] | None = None
         self._ending = False
         self._store_answers = True
@@ -63,7 +67,7 @@ class EngineParts:
         engine = self._engine
         if with_worker:
             self._info = self._new_info(name)
-            await self._store.register_worker(self._info)
+            await self._store.register_worker(self._info, engine.settings.terms)
             await self._begin_worker(self._info)
         self.waiters = Waiters(self._store, self._clock, self.signals, self.worker)
         self.client = Client(
@@ -98,7 +102,9 @@ class EngineParts:
         own = random.Random(rng.getrandbits(64))
         self.sweep = Sweep(worker, self._store, engine.settings, self._clock, own)
         self.worker = worker
+        self._tenure = Tenure(self._store, worker, engine.settings.lease, self._lease_over)
         engine.prepare(worker)
+        self._tenure.look()
 
     def _start_sweeping(self) -> None:
         def ended(task: asyncio.Task[None]) -> None:
@@ -136,11 +142,25 @@ class EngineParts:
             await sweep.run()
             if not sweep.is_over:
                 return
-            self._let_worker_go()
+            if self.sweep is sweep:
+                self._let_worker_go()
             # Not more often than it sweeps, should a store take every worker for dead at once.
             await asyncio.sleep(began + self._engine.settings.sweep_interval - self.loop.time())
 
     # -- a worker that others took for dead --------------------------------------------------------------------------
+
+    def _lease_over(self) -> None:
+        """The worker's own judgement: nobody could be told that it lives, so others may have its runs."""
+        if self.sweep is not None and self.worker is not None and not self._ending:
+            self._former = self.worker.id
+            self.sweep.end()
+            self._let_worker_go()
+
+    async def _free_former_runs(self) -> None:
+        """What is still stored as the former worker's need not wait for the end of a lease that nobody renews."""
+        if self._former is not None:
+            await self._store.unregister_worker(self._former, self._clock.now())
+            self._former = None
 
     def _let_worker_go(self) -> None:
         """Let go of everything the worker has, as a crash would. Callers who wait for its runs look in the store from
@@ -148,6 +168,8 @@ class EngineParts:
         worker, info = self.worker, self._info
         if worker is None or info is None:
             return
+        if self._tenure is not None:
+            self._tenure.end()
         self._info = self._new_info(info.name)
         logger.warning(
             "the worker %s was taken for dead, and its runs were given to others. It lets go of all %d that it had in "
@@ -165,7 +187,8 @@ class EngineParts:
             raise AssertionError("only an engine with a worker sweeps")
         while True:
             try:
-                await self._store.register_worker(info)
+                await self._free_former_runs()
+                await self._store.register_worker(info, self._engine.settings.terms)
                 await self._begin_worker(info)
             except StoreLost as error:
                 logger.critical("no worker can begin again here: %s", describe(error))
@@ -183,6 +206,8 @@ class EngineParts:
     # -- hints -----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
+        if self._tenure is not None:
+            self._tenure.look()
         self.hint()
         if self.worker is None:  # a worker tells of its own runs; without one every end is somebody else's
             self.signals.look_again()
@@ -202,6 +227,8 @@ class EngineParts:
         """Drain the worker and unregister it. Ends in bounded time."""
         self._ending = True
         self.waiters.closed = True
+        if self._tenure is not None:
+            self._tenure.end()
         if self.worker is not None:
             self.worker.begin_nothing_more()
         if self.unwatch is not None:
@@ -241,6 +268,8 @@ class EngineParts:
     def abandon(self) -> None:
         """Let go of everything at once, as a crash would; nothing more is written."""
         self._ending = True
+        if self._tenure is not None:
+            self._tenure.end()
         if self.unwatch is not None:
             self.unwatch()
         if self.sweeper is not None:

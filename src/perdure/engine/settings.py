@@ -11,6 +11,12 @@ import msgspec
 
 from perdure import limits
 from perdure.errors import BadArgument, describe_line
+from perdure.store.model import LeaseTerms
+
+#: A heartbeat that is not set, as a part of the lease: three fit, with room for the third to arrive.
+_HEARTBEAT_OF_LEASE = limits.HEARTBEAT_SECONDS_DEFAULT / limits.LEASE_SECONDS_DEFAULT
+#: So that a third of a lease is a third of it, however it is rounded.
+_ROUNDED = 1 + 1e-9
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +34,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shutdown_grace: float = limits.SHUTDOWN_GRACE_SECONDS_DEFAULT
     sweep_interval: float = limits.SWEEP_SECONDS_DEFAULT
     timer_resolution: float = limits.TIMER_RESOLUTION_SECONDS_DEFAULT
+    #: Where workers have leases (PostgreSQL): for how long one that says nothing keeps its runs, and how often it says
+    #: something. None: three tenths of the lease.
+    lease: float = limits.LEASE_SECONDS_DEFAULT
+    heartbeat: float | None = None
     #: What to do when a replayed step is given other arguments than were recorded.
     arguments_check: Literal["off", "warn", "park"] = "warn"
     #: What to do when workflow code opens files, sockets or processes.
@@ -52,6 +62,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise BadArgument(
                     f"the setting {name} is a number of seconds, zero or more, not {getattr(self, name)}."
                 )
+        self._check_lease()
+
+    def _check_lease(self) -> None:
+        if not limits.LEASE_SECONDS_MIN <= self.lease <= limits.LEASE_SECONDS_MAX:
+            raise BadArgument(
+                f"the setting lease is {limits.LEASE_SECONDS_MIN:g} to {limits.LEASE_SECONDS_MAX:g} seconds, not "
+                f"{self.lease:g}: a shorter one is lost in a pause that harms nobody, and after a death the runs "
+                "wait for the end of a longer one."
+            )
+        heartbeat = self.terms.heartbeat
+        if not 0.0 < 3 * heartbeat <= self.lease * _ROUNDED:
+            raise BadArgument(
+                f"a lease of {self.lease:g} s is less than three heartbeats of {heartbeat:g} s: one lost packet would "
+                "give the runs of a living worker to others. Set a longer lease, or a heartbeat of at most a "
+                "third of it."
+            )
+
+    @property
+    def terms(self) -> LeaseTerms:
+        """How a worker is registered."""
+        heartbeat = self.lease * _HEARTBEAT_OF_LEASE if self.heartbeat is None else self.heartbeat
+        return LeaseTerms(seconds=self.lease, heartbeat=heartbeat)
 
 
 def load_settings(

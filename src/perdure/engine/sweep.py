@@ -42,6 +42,11 @@ class Sweep:
         #: Others found this worker dead and took its runs. It must claim nothing more: the next one is another worker.
         self.is_over = False
 
+    def end(self) -> None:
+        """Its worker has lost its right to the runs: claim nothing more, and return."""
+        self.is_over = True
+        self.hint()
+
     def hint(self) -> None:
         """Something may have changed: look now rather than at the next interval."""
         self._requests.wake.set()
@@ -174,20 +179,24 @@ class Sweep:
     async def _claim(self) -> None:
         """Claim until nothing is due or memory is full; then, as far as there is room, what will be due before long, so
         that it is in memory when its time comes."""
-        residents = self._worker.residents
-        while (room := residents.room) > 0:
-            if not await self._claim_due(self._clock.now(), room, self._worker.probation.wanted):
+        residents, again = self._worker.residents, False
+        while (room := residents.room) > 0 and not self.is_over:
+            if not await self._claim_due(self._clock.now(), room, self._worker.probation.wanted, again):
                 break
+            again = True
         self._worker.probation.close_group()
+        again = False
         while (room := residents.room_before(horizon := self._worker.waiting.horizon(self._clock.now()))) > 0:
-            if not await self._claim_due(horizon, room, 0):
+            if self.is_over or not await self._claim_due(horizon, room, 0, again):
                 break
+            again = True
 
-    async def _claim_due(self, at: int, room: int, suspects_max: int) -> bool:
+    async def _claim_due(self, at: int, room: int, suspects_max: int, again: bool) -> bool:
         unknown = self._worker.loading.unknown_workflows()
         worker, probation = self._worker.id, self._worker.probation
         limit = min(room, limits.CLAIM_BATCH_MAX)
-        rows = await self._store.claim(worker, at, limit, min(suspects_max, limit), unknown, probation.trusted)
+        suspects_max = min(suspects_max, limit)
+        rows = await self._store.claim(worker, at, limit, suspects_max, unknown, probation.trusted, again=again)
         if rows:
             if any(map(probation.is_suspect, rows)) and (survivors := probation.take_survivors()):
                 await self._store.acquit(worker, survivors)  # before the next ones may kill this worker

@@ -21,6 +21,7 @@ from perdure.kernel.items import InboxItem as InboxItem
 from perdure.kernel.items import ItemKind as ItemKind
 from perdure.kernel.items import NewItem as NewItem
 from perdure.kernel.journal import Row
+from perdure.limits import HEARTBEAT_SECONDS_DEFAULT, LEASE_SECONDS_DEFAULT
 
 
 class Status(StrEnum):
@@ -197,6 +198,17 @@ class WorkerInfo(Struct, frozen=True, gc=False):
     host: str
     pid: int
     started_at: int
+
+
+class LeaseTerms(Struct, frozen=True, gc=False):
+    """For how long a worker that says nothing keeps its runs, and how often it says something, in seconds. Stores that
+    see the death of a process themselves have no use for it."""
+
+    seconds: float = LEASE_SECONDS_DEFAULT
+    heartbeat: float = HEARTBEAT_SECONDS_DEFAULT
+
+
+DEFAULT_TERMS = LeaseTerms()
 
 
 class Renewed(Struct, frozen=True, gc=False):

@@ -31,11 +31,13 @@ from typing import Protocol
 
 from perdure.kernel.journal import Row
 from perdure.store.model import (
+    DEFAULT_TERMS,
     Acquittal,
     Appended,
     DeadLetter,
     Delivery,
     InboxItem,
+    LeaseTerms,
     Loaded,
     NewItem,
     NewRun,
@@ -170,7 +172,9 @@ class AdminStore(Protocol):
 class WorkerStore(Protocol):
     """What a worker does with the runs that it holds."""
 
-    async def register_worker(self, worker: WorkerInfo) -> None: ...
+    async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
+        """The worker is there, and will `renew` at each interval. Repeating it is a renewal."""
+        ...
 
     async def unregister_worker(self, worker_id: str, at: int) -> None:
         """The worker leaves in order: whatever it still owns becomes claimable."""
@@ -188,6 +192,14 @@ class WorkerStore(Protocol):
         """
         ...
 
+    def trusted_until(self, worker_id: str) -> float | None:
+        """Until when nobody else takes the runs of this worker of this process, by `time.monotonic`, as far as is known
+        now; 0.0: somebody may have taken them. None: nobody does while the process lives, so there is nothing to judge.
+
+        A worker judges itself by it, since it cannot be told by a store that it cannot reach (FAULTS C6).
+        """
+        ...
+
     async def reap(self, worker_id: str, at: int) -> int:
         """Free the runs of dead workers; those that were not waiting are due at once. Returns how many."""
         ...
@@ -200,6 +212,7 @@ class WorkerStore(Protocol):
         suspects_max: int = 1,
         unknown: Sequence[tuple[str, str]] = (),
         trusted: int = 0,
+        again: bool = False,
     ) -> Sequence[RunRow]:
         """Take up to `limit` claimable runs that are due, oldest first: owner set, epoch + 1, recoveries + 1.
 
@@ -207,6 +220,9 @@ class WorkerStore(Protocol):
         of which more claims than `trusted` (0 or 1) in a row ended in the death of the worker (recoveries), do not
         count among them: of those up to `suspects_max` are taken besides, the ones with the most first. Runs of a
         workflow and version in `unknown` are left for other workers.
+
+        A store with many workers may give this one fewer than are due, so that the others get their share. `again`:
+        this call belongs to the same look as the one before, and shares what that one was given.
         """
         ...
 

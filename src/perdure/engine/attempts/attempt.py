@@ -38,7 +38,7 @@ class Attempt(msgspec.Struct, eq=False):
     strange_cancels: int = 0
     #: For whichever limit comes next.
     timer: asyncio.TimerHandle | None = None
-    #: The limit that keeps it from beginning: "steps_max", "concurrency" or nothing.
+    #: The limit that keeps it from beginning: "steps_max", "concurrency", "lease" or nothing.
     held_by: str = ""
     #: When it began to wait for its place, by the clock of the loop.
     waiting_since: float = 0.0

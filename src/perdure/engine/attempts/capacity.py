@@ -17,7 +17,10 @@ class Capacity:
     """Places for attempts. `admitted` hears of each that has got one, `held` of each that has to wait for it."""
 
     def __init__(self, steps_max: int, admitted: Callable[[Attempt], None], held: Callable[[Attempt], None]) -> None:
+        #: How many may run at once; none while it `is_held`.
         self.steps_max = steps_max
+        self._steps_max_set = steps_max
+        self.is_held = False
         self.running = 0
         #: Whether anything may still begin. False: the engine closes, or is as good as gone.
         self.accepting = True
@@ -30,7 +33,7 @@ class Capacity:
     def admit(self, attempt: Attempt) -> None:
         """Give it a place, or let it wait for one."""
         if self.running >= self.steps_max:
-            self._hold(attempt, "steps_max")
+            self._hold(attempt, "lease" if self.is_held else "steps_max")
             self._waiting.append(attempt)
             return
         spec = attempt.operation.spec
@@ -65,10 +68,25 @@ class Capacity:
                 held.popleft()
             if held:
                 self._waiting.appendleft(held.popleft())
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
         while self._waiting and self.running < self.steps_max and self.accepting:
             following = self._waiting.popleft()
             if not following.unwanted:
                 self.admit(following)
+
+    def hold(self) -> None:
+        """Admit nothing for now. Safe to repeat."""
+        self.is_held = True
+        self.steps_max = 0
+
+    def go_on(self) -> None:
+        """Admit again, what has waited first. Safe to repeat."""
+        if self.is_held:
+            self.is_held = False
+            self.steps_max = self._steps_max_set
+            self._admit_waiting()
 
     def close(self) -> None:
         """Admit nothing more, and forget what waits."""

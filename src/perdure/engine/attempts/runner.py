@@ -109,6 +109,14 @@ class StepRunner:
     def running(self) -> int:
         return self._capacity.running
 
+    def hold(self) -> None:
+        """Begin nothing for now: the right to these runs is in doubt. What is under way goes on. Safe to repeat."""
+        self._capacity.hold()
+
+    def go_on(self) -> None:
+        """Begin steps again. Safe to repeat."""
+        self._capacity.go_on()
+
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def begin_nothing_more(self) -> None:

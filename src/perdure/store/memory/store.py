@@ -21,11 +21,13 @@ from perdure.store.memory import dead_letters, events, inbox, reads, runs, turns
 from perdure.store.memory.tables import Tables
 from perdure.store.memory.turns import commit_turns
 from perdure.store.model import (
+    DEFAULT_TERMS,
     Acquittal,
     Appended,
     DeadLetter,
     Delivery,
     InboxItem,
+    LeaseTerms,
     Loaded,
     NewItem,
     NewRun,
@@ -141,7 +143,7 @@ class MemoryStore:
 
     # -- workers -----------------------------------------------------------------------------------------
 
-    async def register_worker(self, worker: WorkerInfo) -> None:
+    async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         self.tables.workers[worker.id] = worker
 
     async def unregister_worker(self, worker_id: str, at: int) -> None:
@@ -151,6 +153,9 @@ class MemoryStore:
     async def renew(self, worker_id: str, at: int) -> Renewed:
         """Workers live until somebody has reaped them. One that was killed stays killed, whatever it says itself."""
         return Renewed(alive=worker_id in self.tables.workers)
+
+    def trusted_until(self, worker_id: str) -> float | None:
+        return None
 
     async def reap(self, worker_id: str, at: int) -> int:
         freed = workers.reap(self.tables, worker_id)
@@ -165,6 +170,7 @@ class MemoryStore:
         suspects_max: int = 1,
         unknown: Sequence[tuple[str, str]] = (),
         trusted: int = 0,
+        again: bool = False,
     ) -> Sequence[RunRow]:
         return workers.claim(self.tables, worker_id, at, limit, suspects_max, unknown, trusted)
 

@@ -4,6 +4,7 @@ than most of our statements do (docs/decisions/0141-libpq-for-postgres.md)."""
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -12,8 +13,10 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import abc
 
 from perdure.errors import StoreUnavailable, StoreUnusable
-from perdure.limits import POSTGRES_LOCK_SECONDS
+from perdure.limits import POSTGRES_CALL_SECONDS, POSTGRES_LOCK_SECONDS
 from perdure.store.postgres.faults import Fault
+from perdure.store.postgres.queries import SQL
+from perdure.store.postgres.server import Facts, History, Server, Socket
 from perdure.store.postgres.url import Location
 from perdure.store.postgres.values import decoder, encode_all
 from perdure.store.sql.rows import Values
@@ -49,6 +52,15 @@ def settings_of(location: Location) -> list[str]:
         "SET random_page_cost TO 1.0",
         "SET jit TO off",
     ]
+
+
+def local_settings_of(location: Location) -> tuple[str, ...]:
+    """The same for one transaction: parameters of the statement `local_settings`."""
+    return (
+        quoted(location.schema),
+        "on" if location.durability == "full" else "off",
+        f"{POSTGRES_LOCK_SECONDS}s",
+    )
 
 
 def dial(location: Location, *, name: str = "") -> abc.PGconn:
@@ -99,23 +111,65 @@ _ADVICE: Final = (
 
 
 class Connection:
-    """Carries out statements, one after the other, and waits for each. Prepares each text once."""
+    """Carries out statements, one after the other, and waits for each. Prepares each text once.
 
-    def __init__(self, location: Location, *, name: str = "") -> None:
+    `server`: what it shares with the other connections of a store. `standby`: one that takes no changes will do.
+    """
+
+    def __init__(
+        self, location: Location, *, name: str = "", server: Server | None = None, standby: bool = False
+    ) -> None:
+        self._adopt(location, dial(location, name=name), server)
+        try:
+            self._get_to_know(standby)
+        except BaseException:
+            self.close()
+            raise
+
+    def _adopt(self, location: Location, connection: abc.PGconn, server: Server | None) -> None:
         self._location = location
-        self._connection = dial(location, name=name)
+        self._server = server if server is not None else Server(location)
+        self._connection = connection
+        self._socket = Socket(self._connection.socket)
+        self.busy_since: float | None = None
+        self.call_seconds = float(POSTGRES_CALL_SECONDS)
         self._prepared: dict[str, bytes] = {}
         self._decoders: dict[str, list[Callable[[bytes], Any]]] = {}
         #: Whether the last commit may have been lost with the primary, as the server said.
         self.not_replicated = False
         self._connection.notice_handler = self._noticed
-        self.script("; ".join(settings_of(location)))
+        #: Whether a pooler may give each transaction another session of the server.
+        self.is_pooled = True
+        if server is not None:
+            server.watch(self)
+
+    def _get_to_know(self, standby: bool) -> None:
+        facts = self._facts()
+        if facts.is_standby and not standby:
+            raise StoreUnavailable(
+                f"{self._location.shown} is a standby, which takes no changes. Name all servers in the URL "
+                "(host1,host2): perdure finds the one that does."
+            )
+        self.is_pooled = self._server.is_pooled(facts.session, self._connection.backend_pid)
+        if not self.is_pooled:
+            self.script("; ".join(settings_of(self._location)))
+        if not facts.is_standby:
+            self._server.look_at(facts.history)
+
+    def _facts(self) -> Facts:
+        result = self._checked(self._connection.exec_params(SQL["facts"].encode(), [], None, [], pq.Format.TEXT))
+        is_standby, session, system, timeline = (int(result.get_value(0, column) or 0) for column in range(4))
+        return Facts(bool(is_standby), session, History(system, timeline))
 
     def _noticed(self, result: abc.PGresult) -> None:
         if result.error_field(pq.DiagnosticField.SQLSTATE) == _NOT_REPLICATED.encode():
             said = result.error_message.decode("utf-8", "replace")
             if "replicated" in said or "standby" in said:
                 self.not_replicated = True
+
+    @property
+    def location(self) -> Location:
+        return self._location
 
     @property
     def pq(self) -> abc.PGconn:
@@ -129,24 +183,59 @@ class Connection:
     def is_in_transaction(self) -> bool:
         return self._connection.transaction_status != pq.TransactionStatus.IDLE
 
+    def begin(self, how: str = "ISOLATION LEVEL READ COMMITTED READ WRITE") -> None:
+        """Begin a transaction, with our settings where they do not belong to the session."""
+        self.script(f"BEGIN {how}")
+        if self.is_pooled:
+            self._exec_params(SQL["local_settings"], local_settings_of(self._location))
+
     def script(self, text: str) -> None:
         """Statements without parameters, in one round trip."""
-        self._checked(self._connection.exec_(text.encode()))
+        self.busy_since = time.monotonic()
+        try:
+            self._checked(self._connection.exec_(text.encode()))
+        finally:
+            self.busy_since = None
 
     def prepare(self, name: bytes, sql: str) -> None:
         self._checked(self._connection.prepare(name, sql.encode()))
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> abc.PGresult:
         """One statement of `queries.sql`. Raises `Fault`."""
+        if self.is_pooled:
+            return self._run_pooled(sql, parameters)
         values, formats = encode_all(parameters)
-        if self._location.prepare == "off":
+        self.busy_since = time.monotonic()
+        try:
+            name = self._prepared.get(sql)
+            if name is None:
+                name = b"perdure_%d" % len(self._prepared)
+                self.prepare(name, sql)
+                self._prepared[sql] = name
+            return self._checked(self._connection.exec_prepared(name, values, formats, pq.Format.BINARY))
+        finally:
+            self.busy_since = None
+
+    def _run_pooled(self, sql: str, parameters: Sequence[Any]) -> abc.PGresult:
+        if self.is_in_transaction:
+            return self._exec_params(sql, parameters)
+        self.begin()
+        try:
+            result = self._exec_params(sql, parameters)
+            self.script("COMMIT")
+        except Fault:
+            if not self.is_broken and self.is_in_transaction:
+                self.script("ROLLBACK")
+            raise
+        return result
+
+    def _exec_params(self, sql: str, parameters: Sequence[Any]) -> abc.PGresult:
+        values, formats = encode_all(parameters)
+        self.busy_since = time.monotonic()
+        try:
             return self._checked(self._connection.exec_params(sql.encode(), values, None, formats, pq.Format.BINARY))
-        name = self._prepared.get(sql)
-        if name is None:
-            name = b"perdure_%d" % len(self._prepared)
-            self.prepare(name, sql)
-            self._prepared[sql] = name
-        return self._checked(self._connection.exec_prepared(name, values, formats, pq.Format.BINARY))
+        finally:
+            self.busy_since = None
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Values]:
         result = self.run(sql, parameters)
@@ -169,9 +258,17 @@ class Connection:
             return result
         raise fault_of(result, self._connection)
 
+    def cut(self) -> None:
+        """End a call that takes too long, from another thread: it fails, and the connection with it."""
+        log.warning("%s did not answer for %g s; the connection is given up", self._location.shown, self.call_seconds)
+        self.busy_since = None
+        self._socket.cut()
+
     def close(self) -> None:
         """Never raises."""
+        self._server.forget(self)
         self._connection.finish()
+        self._socket.close()
 
 
 _FINE: Final = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY})

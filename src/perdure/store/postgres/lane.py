@@ -13,8 +13,9 @@ what became of it is found by repeating it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from psycopg import pq
 from psycopg.pq import abc
@@ -23,8 +24,9 @@ from perdure.errors import StoreUnavailable
 from perdure.limits import POSTGRES_GROUP_TURNS_MAX
 from perdure.store.postgres import batches
 from perdure.store.postgres.batches import Batch
-from perdure.store.postgres.connection import Connection, fault_of, log
+from perdure.store.postgres.connection import Connection, fault_of, local_settings_of, log
 from perdure.store.postgres.faults import Fault
+from perdure.store.postgres.queries import SQL
 from perdure.store.turn import NO_EFFECTS, Created, Creation, Turn
 
 
@@ -41,6 +43,8 @@ class Request(NamedTuple):
             return self.turns[0].worker
         return None
 
+
+_LOCAL_SETTINGS: Final = SQL["local_settings"].encode()
 
 #: Carries out a request the general way; its future has the answers.
 General = Callable[[Sequence[Turn], Sequence[Creation]], asyncio.Future[Any]]
@@ -63,6 +67,7 @@ class Lane:
         broke: Callable[[], None],
     ) -> None:
         self._connection = connection
+        self._settings = [value.encode() for value in local_settings_of(connection.location)]
         self._general = general
         #: Called once when the connection is of no use any more.
         self._tell_broke = broke
@@ -119,14 +124,26 @@ class Lane:
         try:
             self._batches = batches.batches_of(self._group)
             connection = self._connection.pq
-            for batch in self._batches:
-                connection.send_query_prepared(batch.name, batch.values, batch.formats, pq.Format.TEXT)
+            if self._connection.is_pooled:
+                self._send_unprepared(connection)
+            else:
+                for batch in self._batches:
+                    connection.send_query_prepared(batch.name, batch.values, batch.formats, pq.Format.TEXT)
             connection.pipeline_sync()
+            self._connection.busy_since = time.monotonic()
             self._flush()
         except Exception as error:  # of libpq: the connection broke; of a value: the general way says which
             if self._connection.is_broken or not isinstance(error, (ValueError, TypeError)):
                 log.info("the commit lane broke: %s", error)
             self._broke()
+
+    def _send_unprepared(self, connection: abc.PGconn) -> None:
+        """Behind a pooler, where what was prepared and set may be another session's. All of it is one transaction."""
+        connection.send_query_params(_LOCAL_SETTINGS, self._settings, None, None, pq.Format.TEXT)
+        for batch in self._batches:
+            connection.send_query_params(
+                batches.STATEMENTS[batch.name].encode(), batch.values, None, batch.formats, pq.Format.TEXT
+            )
 
     def _next_group(self) -> list[Request]:
         group: list[Request] = []
@@ -206,6 +223,7 @@ class Lane:
             self._connection.close()
         lost, self._waiting = [*self._group, *self._waiting], []
         self._group, self._results, self._fault = [], [], None
+        self._connection.busy_since = None
         for request in lost:
             self._general_way(request)
         self.idle.set()
@@ -217,6 +235,9 @@ class Lane:
     def _finish(self) -> None:
         group, results, fault = self._group, self._results, self._fault
         self._results, self._fault = [], None
+        self._connection.busy_since = None
+        if self._connection.is_pooled:
+            results = results[1:]  # of the settings
         if fault is not None:
             log.debug("a group goes the general way: %s", fault)
             self._group = []

@@ -13,29 +13,30 @@ import threading
 import time
 
 from perdure.errors import StoreError
+from perdure.store.model import LeaseTerms
 from perdure.store.postgres.connection import Connection, log
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.queries import SQL
-from perdure.store.postgres.url import Location
+from perdure.store.postgres.server import History, Server
 
 
 class Lease(threading.Thread):
     """Renews until it is stopped or lost."""
 
-    def __init__(
-        self, location: Location, worker_id: str, number: int, lease: float, heartbeat: float, asked: float, now: int
-    ) -> None:
+    def __init__(self, server: Server, worker_id: str, number: int, terms: LeaseTerms, asked: float, now: int) -> None:
         """The worker was registered by a call that was `asked` for at this monotonic time; the database said `now`."""
         super().__init__(name=f"perdure-lease-{worker_id[:8]}", daemon=True)
-        self._location = location
+        self._server = server
         self._worker_id = worker_id
         self._number = number
-        self._lease = lease
-        self._heartbeat = heartbeat
+        self._lease = terms.seconds
+        self._heartbeat = terms.heartbeat
         self._stopping = threading.Event()
         self._connection: Connection | None = None
+        #: Whether the server sees by a lock of this connection that the process is gone.
+        self._holds_lock = False
         #: Until when nobody else may have its runs, by the monotonic clock.
-        self._trusted_until = asked + lease
+        self._trusted_until = asked + terms.seconds
         self._lost = False
         #: The database's time in microseconds, and the monotonic time when it was that.
         #: At first never ahead of it: most of that call may have been connecting.
@@ -45,7 +46,16 @@ class Lease(threading.Thread):
     @property
     def is_alive_for_others(self) -> bool:
         """Whether its runs are surely its own."""
-        return not self._lost and time.monotonic() < self._trusted_until
+        return time.monotonic() < self.trusted_until
+
+    @property
+    def trusted_until(self) -> float:
+        """Until when nobody else may have its runs, by the monotonic clock."""
+        return self._trusted_until if not self._lost else 0.0
+
+    def lose(self) -> None:
+        """Whatever was promised counts no longer: the database has another past."""
+        self._lost = True
 
     def now(self) -> int:
         """The database's time, as of the last renewal and the time since."""
@@ -80,22 +90,30 @@ class Lease(threading.Thread):
         self._drop()
 
     def _renew(self) -> None:
-        if self._connection is None:
-            self._connection = Connection(self._location, name="lease")
-            # A heartbeat that is lost in a power cut is lost with its worker.
-            self._connection.script("SET synchronous_commit TO off; SET statement_timeout TO '2s'")
-            if self._location.prepare != "off":
-                self._connection.rows(SQL["hold_life"], (self._number,))
+        connection = self._connection or self._connect()
         asked = time.monotonic()
-        found = self._connection.rows(SQL["renew"], (self._worker_id, repr(self._lease)))
+        found = connection.rows(SQL["renew"], (self._worker_id, repr(self._lease), int(self._holds_lock)))
         answered = time.monotonic()
         if not found:
             self._lost = True
             return
-        self._time = (found[0][0], (asked + answered) / 2)
+        now, system, timeline = found[0]
+        self._time = (now, (asked + answered) / 2)
         self._trusted_until = asked + self._lease
+        self._server.look_at(History(system, timeline))
+
+    def _connect(self) -> Connection:
+        self._connection = connection = Connection(self._server.location, name="lease", server=self._server)
+        # What is not answered within a heartbeat is asked again on another connection.
+        connection.call_seconds = min(connection.call_seconds, self._heartbeat)
+        if not connection.is_pooled:
+            # A heartbeat that is lost in a power cut is lost with its worker.
+            connection.script("SET synchronous_commit TO off")
+            self._holds_lock = bool(connection.rows(SQL["hold_life"], (self._number,))[0][0])
+        return connection
 
     def _drop(self) -> None:
+        self._holds_lock = False
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

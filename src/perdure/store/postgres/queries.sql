@@ -19,6 +19,11 @@
 -- transaction, which then come in the order of their keys.
 ((extract(epoch FROM transaction_timestamp()) * 1000000)::bigint - 4611686018427387904)
 
+-- fragment: history
+-- The cluster and the timeline of its past. A standby has none of its own.
+(SELECT system_identifier FROM pg_control_system()), CASE WHEN pg_is_in_recovery() THEN 0
+    ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END
+
 -- fragment: run
 -- A run as `rows.StoredRun` has it.
 r.key, r.id, r.generation, d.workflow, d.version, r.status, r.epoch, r.owner, coalesce(r.ready_at, r.suspect_at, 0),
@@ -603,6 +608,15 @@ UNION ALL
 (SELECT 1 FROM runs WHERE suspect_at <= $1 LIMIT 1)
 LIMIT 1;
 
+-- name: count_due
+-- How many runs are due, as far as it is worth counting ($2), and how many workers may take them.
+SELECT (SELECT count(*) FROM (
+        SELECT 1 FROM definitions d CROSS JOIN LATERAL (
+            SELECT 1 FROM runs WHERE definition = d.id AND ready_at <= $1 LIMIT $2
+        ) x LIMIT $2
+    ) due) + (SELECT count(*) FROM (SELECT 1 FROM runs WHERE suspect_at <= $1 LIMIT $2) suspects),
+    (SELECT count(*) FROM workers WHERE NOT reaped AND expires_at >= clock_timestamp());
+
 -- name: release_runs
 -- Give runs back until `ready_at`, or at once if an item came that the worker has not seen. That is read off the run
 -- itself: a look into the inbox would miss an item whose transaction this one had to wait for. $2 is a JSON list of
@@ -843,8 +857,9 @@ FROM added JOIN new ON new.run_id = added.id;
 
 -- name: add_worker
 -- A worker starts (or says so again, after its first call got no answer).
-INSERT INTO workers (id, name, host, pid, started_at, renewed_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp() + make_interval(secs => $6::float8))
+INSERT INTO workers (id, name, host, pid, started_at, renewed_at, expires_at, silence)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp() + make_interval(secs => $6::float8),
+    make_interval(secs => $7::float8))
 ON CONFLICT (id) DO UPDATE SET renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
 WHERE NOT workers.reaped;
 
@@ -857,10 +872,11 @@ SELECT number, {now} FROM workers WHERE id = $1;
 SELECT CASE WHEN pg_try_advisory_lock(hashtext('perdure ' || current_schema()), $1::int) THEN 1 ELSE 0 END;
 
 -- name: renew
--- The worker lives. No row: it was found dead, and its runs are given to others. Answers with the database's time.
-UPDATE workers SET renewed_at = clock_timestamp(),
+-- The worker lives. No row: it was found dead, and its runs are given to others. $3: whether this session holds its lock.
+-- Answers with the database's time and past: behind a pooler a standby may take over without a connection that breaks.
+UPDATE workers SET renewed_at = clock_timestamp(), holds_lock = $3::int > 0,
     expires_at = clock_timestamp() + make_interval(secs => $2::float8)
-WHERE id = $1 AND NOT reaped RETURNING {now};
+WHERE id = $1 AND NOT reaped RETURNING {now}, {history};
 
 -- name: mark_dead
 -- Workers whose lease is over, or that missed a heartbeat and whose process has let go of its lock. From here on they
@@ -868,7 +884,7 @@ WHERE id = $1 AND NOT reaped RETURNING {now};
 UPDATE workers SET reaped = true
 WHERE NOT reaped AND id <> $1 AND (
     expires_at < clock_timestamp()
-    OR (renewed_at < clock_timestamp() - make_interval(secs => $2::float8)
+    OR (holds_lock AND renewed_at + silence < clock_timestamp()
         AND pg_try_advisory_xact_lock(hashtext('perdure ' || current_schema()), number))
 );
 
@@ -926,10 +942,16 @@ FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'advisory' AND l.classid = (hashtext('perdure migration')::bigint & 4294967295)::oid
     AND l.objid = (hashtext($1)::bigint & 4294967295)::oid AND l.granted;
 
--- name: timeline
--- Which history this server is on: a standby that was promoted has a new one.
-SELECT system_identifier::text::bigint, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint
-FROM pg_control_system();
+-- name: facts
+-- What each new connection asks: whether the server takes changes, which session this is, and the past of the database: the
+-- cluster and its timeline, which is a new one after a standby has taken over. Needs no schema and no privilege.
+SELECT pg_is_in_recovery()::int, pg_backend_pid(), {history};
+
+-- name: local_settings
+-- Our settings for one transaction: behind a pooler those of the session would be somebody else's.
+SELECT set_config('search_path', $1, true), set_config('synchronous_commit', $2, true),
+    set_config('lock_timeout', $3, true), set_config('enable_seqscan', 'off', true),
+    set_config('random_page_cost', '1.0', true), set_config('jit', 'off', true);
 
 -- name: notify
 -- Wake those that listen.

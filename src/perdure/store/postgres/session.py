@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from perdure.store.model import RunKey
-from perdure.store.postgres.connection import Connection, quoted
+from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.faults import LOCK_NOT_AVAILABLE, Fault
 from perdure.store.postgres.locks import Plan, Relock
 from perdure.store.postgres.queries import SQL
+from perdure.store.postgres.server import Server
 from perdure.store.postgres.url import Location
 from perdure.store.sql.rows import Values
 
@@ -35,18 +36,15 @@ class Session:
     #: `list_by_prefix` looks for NULL.
     after_all_text: ClassVar[bytes | None] = None
 
-    def __init__(self, location: Location, *, name: str = "") -> None:
+    def __init__(self, location: Location, *, name: str = "", server: Server | None = None) -> None:
         self.location = location
-        self.connection = Connection(location, name=name)
+        self.connection = Connection(location, name=name, server=server)
         self.changed = False
         self._plan = Plan()
         self._types: dict[str, bool] = {}
         self._runs: set[RunKey] = set()
         self._known_types: set[str] = set()
         self._known_definitions: set[tuple[str, str]] = set()
-        # Behind a pooler in transaction mode settings last for one transaction only.
-        schema = quoted(location.schema)
-        self._begin = f"BEGIN; SET LOCAL search_path TO {schema}" if location.prepare == "off" else "BEGIN"
 
     # -- the transaction ---------------------------------------------------------------------------------
 
@@ -56,7 +54,7 @@ class Session:
         self._plan, self.changed = plan, False
         self._types.clear()
         self._runs.clear()
-        self.connection.script(self._begin)
+        self.connection.begin()
         self._lock_planned_types(plan)
         keys = set(plan.keys)
         if plan.children_of:
@@ -127,7 +125,7 @@ class Session:
 
     def snapshot(self, read: Callable[[], T]) -> T:
         """Several reads of one state."""
-        self.connection.script(self._begin.replace("BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", 1))
+        self.connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             return read()
         finally:

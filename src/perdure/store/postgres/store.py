@@ -21,20 +21,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from perdure.errors import BadArgument, EngineNotOpen, StoreError
+from perdure.errors import EngineNotOpen, StoreError
 from perdure.kernel.journal import Row
 from perdure.limits import (
-    HEARTBEAT_SECONDS_DEFAULT,
-    LEASE_SECONDS_DEFAULT,
+    CLAIM_AGAIN_SECONDS,
+    NEVER,
+    POSTGRES_CALL_SECONDS,
     POSTGRES_NOTIFY_SECONDS,
     POSTGRES_REAP_RUNS_MAX,
 )
 from perdure.store.model import (
+    DEFAULT_TERMS,
     Acquittal,
     Appended,
     DeadLetter,
     Delivery,
     InboxItem,
+    LeaseTerms,
     Loaded,
     NewItem,
     NewRun,
@@ -60,6 +63,7 @@ from perdure.store.postgres.lane import Lane, Request, prepare
 from perdure.store.postgres.leases import Lease
 from perdure.store.postgres.migrate import migrate
 from perdure.store.postgres.queries import SQL
+from perdure.store.postgres.server import Server
 from perdure.store.postgres.session import Session
 from perdure.store.postgres.threads import Reader, SessionThread, Writer
 from perdure.store.postgres.url import Location, parse
@@ -74,9 +78,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=SessionThread)
 
-#: A worker whose connection is gone is dead if it said nothing for so many heartbeats: more than the longest pause
-#: between two (1.2), so that one whose connection breaks has the time to make another.
-_SILENT_HEARTBEATS = 1.5
 #: The first pause before the lane's connection is opened again that broke, and the longest.
 _REOPEN_SECONDS, _REOPEN_SECONDS_MAX = 0.1, 5.0
 
@@ -84,33 +85,21 @@ _REOPEN_SECONDS, _REOPEN_SECONDS_MAX = 0.1, 5.0
 class PostgresStore:
     """Runs in one schema of a PostgreSQL database.
 
-    `location`: a URL (`postgresql://user@host/database?schema=perdure`), or one that was read. `lease`: for how long a
-    worker that says nothing keeps its runs; `heartbeat`: how often it says something. `migrate=False`: an older schema
-    is refused (`SchemaTooOld`) instead of migrated.
+    `location`: a URL (`postgresql://user@host/database?schema=perdure`), or one that was read. `migrate=False`: an
+    older schema is refused (`SchemaTooOld`) instead of migrated.
     """
 
-    def __init__(
-        self,
-        location: Location | str,
-        *,
-        lease: float = LEASE_SECONDS_DEFAULT,
-        heartbeat: float = HEARTBEAT_SECONDS_DEFAULT,
-        migrate: bool = True,
-    ) -> None:
+    def __init__(self, location: Location | str, *, migrate: bool = True) -> None:
         self.location = parse(location) if isinstance(location, str) else location
-        if not 3 * heartbeat <= lease:
-            raise BadArgument(
-                f"a lease of {lease:g} s is less than three heartbeats of {heartbeat:g} s: one lost packet would give "
-                "the runs of a living worker to others."
-            )
-        self._lease_seconds = lease
-        self._heartbeat_seconds = heartbeat
         self._may_migrate = migrate
+        self._server = Server(self.location)
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._lane: Lane | None = None
         self._listener: Listener | None = None
         self._leases: dict[str, Lease] = {}
+        #: How many runs each worker may still claim in its present look.
+        self._shares: dict[str, int] = {}
         self._notifying: asyncio.TimerHandle | None = None
         self._reopening: asyncio.Future[None] | None = None
         self._pid = os.getpid()
@@ -123,26 +112,19 @@ class PostgresStore:
     async def open(self) -> None:
         if self._reader is not None:
             return
+        loop = asyncio.get_running_loop()
+        self._server = Server(self.location, lambda: self._tell_of_other_past(loop))
         lane_connection = await in_thread(self._prepare)
         self._pid = os.getpid()
-        shown = self.location.shown
-        self._writer = Writer(shown, lambda: Session(self.location, name="writer"))
-        self._reader = Reader(shown, lambda: Session(self.location, name="reader"))
+        self._writer, self._reader = Writer(self._server), Reader(self._server)
         self._writer.start()
         self._reader.start()
         self._open_lane(lane_connection)
 
-    def _prepare_lane(self, connection: Connection) -> Connection:
-        if self.location.prepare != "off":
-            prepare(connection)
-        return connection
-
     def _open_lane(self, connection: Connection) -> None:
         self._lane = Lane(connection, self._general, self._lane_committed, self._lane_broke)
-        # A loop without sockets (Proactor), or a pooler that loses prepared statements: all go the general way.
-        if self.location.prepare != "off":
-            with contextlib.suppress(NotImplementedError):
-                self._lane.open()
+        with contextlib.suppress(NotImplementedError):  # a loop without sockets (Proactor): all go the general way
+            self._lane.open()
 
     def _lane_broke(self) -> None:
         """Until there is another connection, everything goes the general way."""
@@ -154,7 +136,7 @@ class PostgresStore:
         wait = _REOPEN_SECONDS
         while self._reader is not None:
             try:
-                connection = await in_thread(lambda: self._prepare_lane(Connection(self.location, name="lane")))
+                connection = await in_thread(self._connect_lane)
             except (StoreError, Fault):  # the writer says what is wrong, to those who wait for it
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, _REOPEN_SECONDS_MAX)
@@ -172,17 +154,51 @@ class PostgresStore:
             log.critical("the commit lane of %s could not be opened again", self.location.shown, exc_info=error)
 
     def _prepare(self) -> Connection:
-        connection = Connection(self.location, name="lane")
+        connection = Connection(self.location, name="lane", server=self._server)
         try:
+            connection.call_seconds = 0.0  # migrating takes as long as it takes
             migrate(connection, self.location, allowed=self._may_migrate)
-            self._prepare_lane(connection)
+            return self._prepare_lane(connection)
         except Fault as fault:
             connection.close()
             raise fault.explained(self.location.shown) from None
         except BaseException:
             connection.close()
             raise
+
+    def _connect_lane(self) -> Connection:
+        connection = Connection(self.location, name="lane", server=self._server)
+        try:
+            return self._prepare_lane(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _prepare_lane(self, connection: Connection) -> Connection:
+        if not connection.is_pooled:
+            prepare(connection)
+        connection.call_seconds = float(POSTGRES_CALL_SECONDS)
         return connection
+
+    # -- a server with another past ----------------------------------------------------------------------
+
+    def _tell_of_other_past(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On the thread that found it out, before it uses its connection."""
+        log.warning(
+            "%s is another server than before, or went back in time (a standby has taken over): workers drop what they "
+            "have in memory and read it again.", self.location.shown,
+        )  # fmt: skip
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._has_other_past)
+
+    def _has_other_past(self) -> None:
+        """Memory may be ahead of the store: nothing that was decided by it is written any more (FAULTS B15)."""
+        for lease in self._leases.values():
+            lease.lose()
+        for thread in (self._writer, self._reader):
+            if thread is not None:
+                thread.generation = self._server.generation
+        self._tell_here()
 
     async def close(self) -> None:
         writer, reader, lane, listener = self._writer, self._reader, self._lane, self._listener
@@ -207,6 +223,7 @@ class PostgresStore:
             await writer.stop()
         finally:
             writer.ask_to_stop()
+            self._server.close()
 
     async def crash(self) -> None:
         """For tests: everything that the death of the process ends, and the end of its lease. Nothing is given back."""
@@ -351,17 +368,18 @@ class PostgresStore:
 
     # -- workers -----------------------------------------------------------------------------------------
 
-    async def register_worker(self, worker: WorkerInfo) -> None:
+    async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         asked = time.monotonic()
-        number, now = await self._write(workers.add_worker, worker, self._lease_seconds)
+        number, now = await self._write(workers.add_worker, worker, terms)
         if worker.id not in self._leases:
-            lease = Lease(self.location, worker.id, number, self._lease_seconds, self._heartbeat_seconds, asked, now)
+            lease = Lease(self._server, worker.id, number, terms, asked, now)
             self._leases[worker.id] = lease
             lease.start()
 
     async def unregister_worker(self, worker_id: str, at: int) -> None:
         while await self._write(workers.free_some, worker_id, False) == POSTGRES_REAP_RUNS_MAX:
             pass
+        self._shares.pop(worker_id, None)
         lease = self._leases.pop(worker_id, None)
         if lease is not None:
             lease.stop()
@@ -373,8 +391,12 @@ class PostgresStore:
             return Renewed(alive=False)
         return Renewed(alive=lease.is_alive_for_others, now=lease.now())
 
+    def trusted_until(self, worker_id: str) -> float | None:
+        lease = self._leases.get(worker_id)
+        return 0.0 if lease is None else lease.trusted_until
+
     async def reap(self, worker_id: str, at: int) -> int:
-        await self._write(workers.mark_dead, worker_id, _SILENT_HEARTBEATS * self._heartbeat_seconds)
+        await self._write(workers.mark_dead, worker_id)
         freed = 0
         for gone in await self._read(workers.gone_workers, worker_id):
             while True:
@@ -392,11 +414,24 @@ class PostgresStore:
         suspects_max: int = 1,
         unknown: Sequence[tuple[str, str]] = (),
         trusted: int = 0,
+        again: bool = False,
     ) -> Sequence[RunRow]:
-        # A look first: most sweeps find nothing.
-        if not await self._read(claims.is_anything_due, at):
+        share = self._shares.get(worker_id, 0)
+        if not again:
+            # A look first: most sweeps find nothing.
+            share = self._shares[worker_id] = await self._read(workers.share_of_due, at, NEVER)
+        if share <= 0:
             return []
-        return await self._write(claims.claim, worker_id, at, limit, suspects_max, unknown, trusted)
+        limit, suspects_max = min(limit, share), min(suspects_max, share)
+        found = await self._write(claims.claim, worker_id, at, limit, suspects_max, unknown, trusted)
+        self._shares[worker_id] = share = share - len(found)
+        if share <= 0:  # there may be more; by then the others have had theirs
+            asyncio.get_running_loop().call_later(CLAIM_AGAIN_SECONDS, self._tell_here)
+        return found
+
+    def _tell_here(self) -> None:
+        if self._listener is not None:
+            self._listener.tell_here()
 
     async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
         await self._write(claims.acquit, worker_id, acquittals)
@@ -439,7 +474,7 @@ class PostgresStore:
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         self._open(self._reader)
         if self._listener is None:
-            self._listener = Listener(self.location, self._own_pids)
+            self._listener = Listener(self._server, self._own_pids)
         return self._listener.add(callback)
 
     # -- reading -----------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from perdure.errors import StoreError, StoreUnavailable
 from perdure.limits import POSTGRES_GROUP_JOBS_MAX, POSTGRES_TRIES_MAX
 from perdure.store.postgres.faults import REPEATABLE, Fault
 from perdure.store.postgres.locks import Relock, plan_of
+from perdure.store.postgres.server import Server
 from perdure.store.postgres.session import Session
 from perdure.store.sql.job_thread import Job, JobThread, Outcome
 
@@ -30,17 +31,33 @@ class HalfDone(Exception):
 class SessionThread(JobThread):
     """Opens its session again after it broke."""
 
-    def __init__(self, name: str, shown: str, connect: Callable[[], Session], round_jobs_max: int) -> None:
-        super().__init__(name, round_jobs_max)
-        self._shown = shown
-        self._connect = connect
+    def __init__(self, name: str, server: Server, round_jobs_max: int) -> None:
+        super().__init__(f"perdure-postgres-{name}", round_jobs_max)
+        self._name = name
+        self._server = server
+        self._shown = server.location.shown
         self.session: Session | None = None
+        #: Which past of the server the event loop has heard of: jobs asked for under an earlier one are refused.
+        self.generation = 0
+
+    def stamp(self) -> int:
+        return self.generation
 
     def ready(self) -> Session:
         if self.session is None or self.session.connection.is_broken:
             self.drop()
-            self.session = self._connect()
+            self.session = Session(self._server.location, name=self._name, server=self._server)
         return self.session
+
+    def ready_for(self, jobs: Iterable[Job]) -> Session:
+        """Raises `StoreUnavailable` for what was asked for before the database had another past."""
+        session = self.ready()
+        if any(job.stamp != self._server.generation for job in jobs):
+            raise StoreUnavailable(
+                f"{self._shown} is another server than before, or went back in time (a standby has taken over). What "
+                "this process had in memory is dropped; nothing was written. The call may be repeated."
+            )
+        return session
 
     def drop(self) -> None:
         session, self.session = self.session, None
@@ -61,8 +78,8 @@ class SessionThread(JobThread):
 class Writer(SessionThread):
     """Carries out jobs that change something, as many as have queued in one transaction."""
 
-    def __init__(self, shown: str, connect: Callable[[], Session]) -> None:
-        super().__init__("perdure-postgres-writer", shown, connect, POSTGRES_GROUP_JOBS_MAX)
+    def __init__(self, server: Server) -> None:
+        super().__init__("writer", server, POSTGRES_GROUP_JOBS_MAX)
         self._random = random.Random()  # of pauses; never seen by a workflow
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
@@ -87,7 +104,7 @@ class Writer(SessionThread):
     def _in_one_transaction(self, jobs: list[Job]) -> list[Outcome]:
         plan = plan_of((job.function, job.arguments) for job in jobs)
         for tries in range(POSTGRES_TRIES_MAX):
-            session, committing = self.ready(), False
+            session, committing = self.ready_for(jobs), False
             try:
                 session.begin(plan)
                 outcomes = self._each(session, jobs)
@@ -146,8 +163,8 @@ class Writer(SessionThread):
 class Reader(SessionThread):
     """Carries out jobs that only read, one after the other, each in its own snapshot if it asks for one."""
 
-    def __init__(self, shown: str, connect: Callable[[], Session]) -> None:
-        super().__init__("perdure-postgres-reader", shown, connect, POSTGRES_GROUP_JOBS_MAX)
+    def __init__(self, server: Server) -> None:
+        super().__init__("reader", server, POSTGRES_GROUP_JOBS_MAX)
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
         with self.using:
@@ -155,7 +172,7 @@ class Reader(SessionThread):
 
     def _read(self, job: Job, tries_left: int = 1) -> Outcome:
         try:
-            return job, job.function(self.ready(), *job.arguments), None
+            return job, job.function(self.ready_for([job]), *job.arguments), None
         except Fault as fault:
             self.drop()
             # Nothing can be lost by asking again, on a new connection.

@@ -160,6 +160,7 @@ def parse(url: str) -> Location:
     own = {name: given.pop(name) for name in _OWN if name in given}
     if any("," in given.get(name, "") for name in ("host", "hostaddr")):
         given.setdefault("target_session_attrs", "read-write")
+        given.setdefault("connect_timeout", "2")  # a host that does not answer must not keep us from the next one
     return Location(
         Parameters({**DEFAULTS, **given}),
         _show(given, own),

@@ -20,6 +20,7 @@ from perdure.limits import POSTGRES_POLL_SECONDS
 from perdure.store.postgres.connection import Connection, log, quoted
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.queries import SQL
+from perdure.store.postgres.server import Server
 from perdure.store.postgres.url import Location
 
 #: How long the notification to oneself may take.
@@ -37,8 +38,9 @@ def channel_of(location: Location) -> str:
 class Listener:
     """One connection for all who watch a store. A thread waits on it; callbacks run on the event loop."""
 
-    def __init__(self, location: Location, own_pids: Callable[[], frozenset[int]]) -> None:
-        self._location = location
+    def __init__(self, server: Server, own_pids: Callable[[], frozenset[int]]) -> None:
+        self._server = server
+        self._location = server.location
         self._own_pids = own_pids
         self._loop = asyncio.get_running_loop()
         self._callbacks: set[Callable[[], None]] = set()
@@ -59,13 +61,14 @@ class Listener:
         with contextlib.suppress(OSError):  # the thread has ended already
             self._wake_write.send(b"x")
 
-    def _changed(self) -> None:
+    def tell_here(self) -> None:
+        """Tell everybody who watches, at once. On the event loop."""
         for callback in list(self._callbacks):
             callback()
 
     def _tell(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._changed)
+            self._loop.call_soon_threadsafe(self.tell_here)
         except RuntimeError:
             self._stopping.set()  # the loop is closed: nobody wants to know any more
 
@@ -87,7 +90,7 @@ class Listener:
             self._wake_write.close()
 
     def _serve(self) -> None:
-        connection = Connection(self._location, name="listener")
+        connection = Connection(self._location, name="listener", server=self._server)
         try:
             if self.is_pushed is None:
                 self.is_pushed = self._location.push != "off" and self._hears_itself(connection)

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.limits import NEVER, POSTGRES_REAP_RUNS_MAX
-from perdure.store.model import Delivery, News, WorkerInfo
+from perdure.limits import CLAIM_BEYOND_SHARE, CLAIM_COUNTED_MAX, NEVER, POSTGRES_REAP_RUNS_MAX
+from perdure.store.model import Delivery, LeaseTerms, News, WorkerInfo
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.session import Session
 from perdure.store.sql.rows import stored_item, worker_info
 
+#: A worker whose connection is gone is dead if it said nothing for so many heartbeats: more than the longest pause
+#: between two (1.2), so that one whose connection breaks has the time to make another.
+_SILENT_HEARTBEATS = 1.5
+
 # -- workers ---------------------------------------------------------------------------------------------
 
 
-def add_worker(session: Session, worker: WorkerInfo, lease_seconds: float) -> tuple[int, int]:
+def add_worker(session: Session, worker: WorkerInfo, terms: LeaseTerms) -> tuple[int, int]:
     """Its number, and the database's time."""
-    described = (worker.id, worker.name, worker.host, worker.pid, worker.started_at, repr(lease_seconds))
-    session.execute(SQL["add_worker"], described)
+    silence = _SILENT_HEARTBEATS * terms.heartbeat
+    session.execute(SQL["add_worker"], (
+        worker.id, worker.name, worker.host, worker.pid, worker.started_at, repr(terms.seconds), repr(silence),
+    ))  # fmt: skip
     ((number, now),) = session.rows(SQL["number_of_worker"], (worker.id,))
     return number, now
 
 
-def mark_dead(session: Session, worker_id: str, silent_seconds: float) -> None:
-    """Find the dead. Of a process that is gone the lock is free; it was silent for so long, too."""
-    session.execute(SQL["mark_dead"], (worker_id, repr(silent_seconds)))
+def mark_dead(session: Session, worker_id: str) -> None:
+    """Find the dead: their lease is over, or their process is gone."""
+    session.execute(SQL["mark_dead"], (worker_id,))
 
 
 def gone_workers(session: Session, worker_id: str) -> list[str]:
@@ -52,6 +58,15 @@ def dead_workers(session: Session) -> frozenset[str]:
 
 def expire(session: Session, worker_ids: Sequence[str]) -> None:
     session.executemany(SQL["expire_worker"], [(worker_id,) for worker_id in worker_ids])
+
+
+def share_of_due(session: Session, at: int, most: int) -> int:
+    """How many of the runs that are due one worker should claim, so that the others get theirs. 0: nothing is due."""
+    ((due, alive),) = session.rows(SQL["count_due"], (at, CLAIM_COUNTED_MAX))
+    if not due or alive <= 1:
+        return most if due else 0
+    share: int = -(-due // alive) + CLAIM_BEYOND_SHARE
+    return share
 
 
 # -- what is new -----------------------------------------------------------------------------------------

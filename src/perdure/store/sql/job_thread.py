@@ -33,6 +33,8 @@ class Job(NamedTuple):
     arguments: Sequence[Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    #: What the thread said when the job was queued: see `JobThread.stamp`.
+    stamp: int = 0
 
     def resolve(self, result: Any, error: BaseException | None) -> None:
         """On the loop's thread: hand the outcome to the caller."""
@@ -71,8 +73,12 @@ class JobThread:
         """Queue a job. Only from a coroutine: the future belongs to the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._queue.put(Job(function, arguments, future, loop))
+        self._queue.put(Job(function, arguments, future, loop, self.stamp()))
         return future
+
+    def stamp(self) -> int:
+        """Called when a job is queued, for those who refuse jobs that were queued before something happened."""
+        return 0
 
     def ask_to_stop(self) -> asyncio.Future[None]:
         """Finish what was queued, then free the connection and the thread; the future says that it is done.

@@ -27,11 +27,13 @@ import apsw
 from perdure.errors import BadArgument, EngineNotOpen, StoreUnusable
 from perdure.kernel.journal import Row
 from perdure.store.model import (
+    DEFAULT_TERMS,
     Acquittal,
     Appended,
     DeadLetter,
     Delivery,
     InboxItem,
+    LeaseTerms,
     Loaded,
     NewItem,
     NewRun,
@@ -333,7 +335,7 @@ class SQLiteStore:
 
     # -- workers -----------------------------------------------------------------------------------------
 
-    async def register_worker(self, worker: WorkerInfo) -> None:
+    async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         self._open(self._writer)
         if worker.id not in self._locks:
             # Before the row: a row without a held lock is a dead worker to everybody else.
@@ -355,6 +357,9 @@ class SQLiteStore:
         if lock is not None:
             lock.release()
         return Renewed(alive=False)
+
+    def trusted_until(self, worker_id: str) -> float | None:
+        return None
 
     async def reap(self, worker_id: str, at: int) -> int:
         gone, locks = await self._read(self._find_dead, worker_id)
@@ -387,6 +392,7 @@ class SQLiteStore:
         suspects_max: int = 1,
         unknown: Sequence[tuple[str, str]] = (),
         trusted: int = 0,
+        again: bool = False,
     ) -> Sequence[RunRow]:
         # A look first: most sweeps find nothing, and a write would get in the way of others.
         if not await self._read(claims.is_anything_due, at):

@@ -9,7 +9,8 @@
 --   inbox.id          numbered by run, under the lock of its row: in order of arrival, without a gap
 --   inbox.owner, xid  who owned the run when the item came, and in which transaction: what `news` asks for
 --   types             one row for each type of events: the lock that publishing and waiting both take
---   workers           a lease by the database's clock; `reaped`: found dead, and not to be renewed any more
+--   workers           a lease by the database's clock; `reaped`: found dead, and not to be renewed any more; `holds_lock`:
+--                     its process holds an advisory lock, and is dead if that is free and it was silent for `silence`
 --
 -- fillfactor: room for the new version of a row on its page, without which no update can be HOT.
 
@@ -191,5 +192,7 @@ CREATE TABLE workers (
     started_at bigint      NOT NULL,
     renewed_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
+    silence    interval    NOT NULL,
+    holds_lock boolean     NOT NULL DEFAULT false,
     reaped     boolean     NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
