@@ -11,6 +11,7 @@ import pytest
 from perdure import Engine, limits
 from perdure.engine.settings import load_settings
 from perdure.errors import BadArgument
+from perdure.store.model import LeaseTerms
 
 
 def pyproject(directory: Path, text: str) -> Path:
@@ -54,6 +55,14 @@ def test_engine_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         {"cancel_grace": math.nan},
         {"shutdown_grace": math.inf},
         {"sweep_interval": -0.1},
+        {"lease": 0},
+        {"lease": 0.5},
+        {"lease": 3601},
+        {"lease": math.nan},
+        {"lease": 10, "heartbeat": 3.4},
+        {"heartbeat": 0},
+        {"heartbeat": -1},
+        {"heartbeat": math.nan},
         {"arguments_check": "maybe"},
         {"no_such_setting": 1},
     ],
@@ -77,3 +86,17 @@ def test_unknown_setting_in_pyproject_is_refused(tmp_path: Path) -> None:
     """A typing mistake in the file is not silently ignored."""
     with pytest.raises(BadArgument, match="step_max"):
         load_settings({}, {}, pyproject(tmp_path, "[tool.perdure]\nstep_max = 7\n"))
+
+
+def test_a_heartbeat_is_three_tenths_of_the_lease_unless_it_is_set() -> None:
+    """Three of them fit into a lease, also if only the lease is set."""
+    assert load_settings({"lease": 60}).terms == LeaseTerms(seconds=60, heartbeat=18)
+    assert load_settings({}).terms == LeaseTerms(seconds=10, heartbeat=3)
+    assert load_settings({"lease": 6, "heartbeat": 2}).terms == LeaseTerms(seconds=6, heartbeat=2)
+
+
+def test_a_lease_that_one_lost_packet_would_end_is_refused_with_the_reason() -> None:
+    with pytest.raises(BadArgument, match=r"lease of 5 s is less than three heartbeats of 2 s.*at most a third of it"):
+        load_settings({"lease": 5, "heartbeat": 2})
+    with pytest.raises(BadArgument, match=r"lease is 1 to 3600 seconds, not 0\.5"):
+        load_settings({"lease": 0.5})

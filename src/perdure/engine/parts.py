@@ -143,7 +143,7 @@ class EngineParts:
             if not sweep.is_over:
                 return
             if self.sweep is sweep:
-                self._let_worker_go()
+                self._let_worker_go("was taken for dead, and its runs were given to others")
             # Not more often than it sweeps, should a store take every worker for dead at once.
             await asyncio.sleep(began + self._engine.settings.sweep_interval - self.loop.time())
 
@@ -154,7 +154,7 @@ class EngineParts:
         if self.sweep is not None and self.worker is not None and not self._ending:
             self._former = self.worker.id
             self.sweep.end()
-            self._let_worker_go()
+            self._let_worker_go("could not renew its lease, so others may have its runs")
 
     async def _free_former_runs(self) -> None:
         """What is still stored as the former worker's need not wait for the end of a lease that nobody renews."""
@@ -162,7 +162,7 @@ class EngineParts:
             await self._store.unregister_worker(self._former, self._clock.now())
             self._former = None
 
-    def _let_worker_go(self) -> None:
+    def _let_worker_go(self, why: str) -> None:
         """Let go of everything the worker has, as a crash would. Callers who wait for its runs look in the store from
         now on, and new runs are left there for any worker."""
         worker, info = self.worker, self._info
@@ -172,9 +172,8 @@ class EngineParts:
             self._tenure.end()
         self._info = self._new_info(info.name)
         logger.warning(
-            "the worker %s was taken for dead, and its runs were given to others. It lets go of all %d that it had in "
-            "memory and goes on under the new id %s.",
-            worker.id, len(worker.residents), self._info.id,
+            "the worker %s %s. It lets go of all %d that it had in memory and goes on under the new id %s.",
+            worker.id, why, len(worker.residents), self._info.id,
         )  # fmt: skip
         self.worker = self.sweep = self.client.worker = self.waiters.worker = None
         worker.disowned()

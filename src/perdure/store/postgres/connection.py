@@ -260,7 +260,7 @@ class Connection:
 
     def cut(self) -> None:
         """End a call that takes too long, from another thread: it fails, and the connection with it."""
-        log.warning("%s did not answer for %g s; the connection is given up", self._location.shown, self.call_seconds)
+        log.info("%s did not answer for %g s; the connection is given up", self._location.shown, self.call_seconds)
         self.busy_since = None
         self._socket.cut()
 

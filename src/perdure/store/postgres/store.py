@@ -92,7 +92,7 @@ class PostgresStore:
     def __init__(self, location: Location | str, *, migrate: bool = True) -> None:
         self.location = parse(location) if isinstance(location, str) else location
         self._may_migrate = migrate
-        self._server = Server(self.location)
+        self.server = Server(self.location)
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._lane: Lane | None = None
@@ -113,10 +113,10 @@ class PostgresStore:
         if self._reader is not None:
             return
         loop = asyncio.get_running_loop()
-        self._server = Server(self.location, lambda: self._tell_of_other_past(loop))
+        self.server = Server(self.location, lambda: self._tell_of_other_past(loop))
         lane_connection = await in_thread(self._prepare)
         self._pid = os.getpid()
-        self._writer, self._reader = Writer(self._server), Reader(self._server)
+        self._writer, self._reader = Writer(self.server), Reader(self.server)
         self._writer.start()
         self._reader.start()
         self._open_lane(lane_connection)
@@ -154,7 +154,7 @@ class PostgresStore:
             log.critical("the commit lane of %s could not be opened again", self.location.shown, exc_info=error)
 
     def _prepare(self) -> Connection:
-        connection = Connection(self.location, name="lane", server=self._server)
+        connection = Connection(self.location, name="lane", server=self.server)
         try:
             connection.call_seconds = 0.0  # migrating takes as long as it takes
             migrate(connection, self.location, allowed=self._may_migrate)
@@ -167,7 +167,7 @@ class PostgresStore:
             raise
 
     def _connect_lane(self) -> Connection:
-        connection = Connection(self.location, name="lane", server=self._server)
+        connection = Connection(self.location, name="lane", server=self.server)
         try:
             return self._prepare_lane(connection)
         except BaseException:
@@ -197,7 +197,7 @@ class PostgresStore:
             lease.lose()
         for thread in (self._writer, self._reader):
             if thread is not None:
-                thread.generation = self._server.generation
+                thread.generation = self.server.generation
         self._tell_here()
 
     async def close(self) -> None:
@@ -223,7 +223,7 @@ class PostgresStore:
             await writer.stop()
         finally:
             writer.ask_to_stop()
-            self._server.close()
+            self.server.close()
 
     async def crash(self) -> None:
         """For tests: everything that the death of the process ends, and the end of its lease. Nothing is given back."""
@@ -372,7 +372,7 @@ class PostgresStore:
         asked = time.monotonic()
         number, now = await self._write(workers.add_worker, worker, terms)
         if worker.id not in self._leases:
-            lease = Lease(self._server, worker.id, number, terms, asked, now)
+            lease = Lease(self.server, worker.id, number, terms, asked, now)
             self._leases[worker.id] = lease
             lease.start()
 
@@ -474,7 +474,7 @@ class PostgresStore:
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         self._open(self._reader)
         if self._listener is None:
-            self._listener = Listener(self._server, self._own_pids)
+            self._listener = Listener(self.server, self._own_pids)
         return self._listener.add(callback)
 
     # -- reading -----------------------------------------------------------------------------------------
