@@ -206,9 +206,9 @@ class Serving:
             if attempt.expired:  # the code swallowed its cancellation: what it returned comes too late
                 self._outcomes.fail(attempt, StepTimeout(attempt.expired))
             else:
-                self._outcomes.returned(attempt, value)
+                self.ended(attempt, value)
 
     def ended(self, attempt: Attempt, value: Any) -> None:
-        """The code of an attempt came to its end without waiting for anything, in the middle of a burst."""
+        """The code of an attempt came to its end."""
         if self.fast_path is None or not self.fast_path.take_result(attempt, value):
             self._outcomes.returned(attempt, value)
