@@ -8,7 +8,7 @@ from typing import Literal
 
 from bench import workloads
 from bench.figures import Figures, Range
-from bench.systems import PEERS, PERDURE, System
+from bench.systems import PEERS, PERDURE, PERDURE_POSTGRESQL, System
 from bench.workloads import SHARED, Workload
 
 Value = Callable[[Figures], Range | None]
@@ -25,11 +25,12 @@ class Bar:
     unit: str
     workload: Workload
     value: Value
+    system: System = PERDURE
 
     def judge(self, figures: Figures) -> Verdict:
         sign = "≥" if self.kind == "at least" else "≤"
         wanted = f"{sign} {self.limit:g} {self.unit}".strip()
-        if not _is_whole(figures, self.workload):
+        if not _is_whole(figures, self.workload, self.system):
             return Verdict(self.what, wanted, "measured with smaller counts", None)
         found = self.value(figures)
         if found is None:
@@ -71,41 +72,48 @@ def number(value: float) -> str:
 
 def judge_all(figures: Figures, peers: Sequence[System] = PEERS) -> list[Verdict]:
     """Every bar, in the order of the page."""
-    verdicts = [bar.judge(figures) for bar in OWN_BARS]
+    verdicts = [bar.judge(figures) for bar in (*OWN_BARS, *POSTGRESQL_BARS)]
     for peer in peers:
         verdicts += [bar.judge(figures) for bar in _bars_beside(peer)]
         verdicts.append(_ahead_everywhere(figures, peer))
+        if peer.server == "postgresql":
+            verdicts += [bar.judge(figures) for bar in _bars_on_one_server(peer)]
+            verdicts.append(_ahead_everywhere(figures, peer, PERDURE_POSTGRESQL))
     return verdicts
 
 
-def _is_whole(figures: Figures, workload: Workload) -> bool:
+def _is_whole(figures: Figures, workload: Workload, system: System = PERDURE) -> bool:
     """A bar speaks of certain counts: what was measured with fewer neither reaches nor misses it."""
-    counts = figures.counts(PERDURE.name, workload.name)
+    counts = figures.counts(system.name, workload.name)
     return counts is None or counts == workload.counts
 
 
 # -- perdure by itself -------------------------------------------------------------------------------------------------
 
 
-def _bare(workload: Workload) -> Value:
-    return lambda figures: figures.to_bare(PERDURE.name, workload.name)
+def _bare(workload: Workload, system: System = PERDURE) -> Value:
+    return lambda figures: figures.to_bare(system.name, workload.name)
 
 
-def _own(workload: Workload, figure: str = "", scale: float = 1.0) -> Value:
+def _own(workload: Workload, figure: str = "", scale: float = 1.0, system: System = PERDURE) -> Value:
     def value(figures: Figures) -> Range | None:
-        found = figures.range(PERDURE.name, workload.name, figure)
+        found = figures.range(system.name, workload.name, figure)
         return Range(tuple(one * scale for one in found.values)) if found else None
 
     return value
 
 
-def _empty_beyond_two_commits(figures: Figures) -> Range | None:
+def _empty_beyond_two_commits(system: System) -> Value:
     """Milliseconds of an empty run that two bare commits do not explain."""
-    took = figures.range(PERDURE.name, "empty", "p50")
-    commit = figures.bare_milliseconds(PERDURE.name, "empty")
-    if took is None or commit is None:
-        return None
-    return Range(tuple(one - 2 * bare for one, bare in zip(took.values, commit.values, strict=True)))
+
+    def value(figures: Figures) -> Range | None:
+        took = figures.range(system.name, "empty", "p50")
+        commit = figures.bare_milliseconds(system.name, "empty")
+        if took is None or commit is None:
+            return None
+        return Range(tuple(one - 2 * bare for one, bare in zip(took.values, commit.values, strict=True)))
+
+    return value
 
 
 _TIMES = "x bare commits"
@@ -116,7 +124,9 @@ OWN_BARS = (
     Bar("many: steps of many runs", "at least", 6, _TIMES, workloads.MANY, _bare(workloads.MANY)),
     Bar("many, the harder bar", "at least", 10, _TIMES, workloads.MANY, _bare(workloads.MANY)),
     Bar("fanout: steps of one run at once", "at least", 12, _TIMES, workloads.FANOUT, _bare(workloads.FANOUT)),
-    Bar("empty: p50 beyond two bare commits", "at most", 0.3, "ms", workloads.EMPTY, _empty_beyond_two_commits),
+    Bar(
+        "empty: p50 beyond two bare commits", "at most", 0.3, "ms", workloads.EMPTY, _empty_beyond_two_commits(PERDURE)
+    ),
     Bar(
         "journal: rebuilding a run of 10,000 steps",
         "at most",
@@ -173,6 +183,60 @@ OWN_BARS = (
     Bar("import perdure", "at most", 100, "ms", workloads.IMPORT, _own(workloads.IMPORT, "best")),
 )
 
+# -- perdure on PostgreSQL ---------------------------------------------------------------------------------------------
+
+
+def _on_postgresql(
+    what: str,
+    kind: Literal["at least", "at most"],
+    limit: float,
+    unit: str,
+    workload: Workload,
+    figure: str = "",
+    scale: float = 1.0,
+) -> Bar:
+    value = _own(workload, figure, scale, PERDURE_POSTGRESQL)
+    return Bar(f"PostgreSQL, {workload.name}: {what}", kind, limit, unit, workload, value, PERDURE_POSTGRESQL)
+
+
+def _beside_bare(workload: Workload, limit: float) -> Bar:
+    value = _bare(workload, PERDURE_POSTGRESQL)
+    what = f"PostgreSQL, {workload.name}: {workload.unit.partition('/')[0]}"
+    return Bar(what, "at least", limit, _TIMES, workload, value, PERDURE_POSTGRESQL)
+
+
+POSTGRESQL_BARS = (
+    _beside_bare(workloads.MANY, 8),
+    _beside_bare(workloads.SEQ, 0.7),
+    _beside_bare(workloads.FANOUT, 10),
+    Bar(
+        "PostgreSQL, empty: p50 beyond two bare commits",
+        "at most",
+        0.5,
+        "ms",
+        workloads.EMPTY,
+        _empty_beyond_two_commits(PERDURE_POSTGRESQL),
+        PERDURE_POSTGRESQL,
+    ),
+    _on_postgresql("the server's processor for a step", "at most", 25, "µs", workloads.MANY, "server_us"),
+    _on_postgresql("WAL of a step", "at most", 700, "bytes", workloads.MANY, "wal_bytes"),
+    _on_postgresql("updates of runs that are HOT", "at least", 80, "%", workloads.MANY, "hot", 100),
+    _on_postgresql("a step beside 500,000 finished runs and beside none", "at most", 1.2, "x", workloads.GROWTH),
+    _on_postgresql("a claim, the same", "at most", 1.2, "x", workloads.GROWTH, "claims"),
+    _on_postgresql("a step beside 200,000 runs, planned before", "at most", 1.3, "x", workloads.PLANS),
+    _on_postgresql("an event, the same", "at most", 1.3, "x", workloads.PLANS, "events"),
+    _on_postgresql("a claim, the same", "at most", 1.3, "x", workloads.PLANS, "claims"),
+    _on_postgresql("an empty claim after 100,000", "at most", 2, "ms", workloads.SNAPSHOT, "empty_ms"),
+    _on_postgresql("a turn of one run after 20,000", "at most", 1, "ms", workloads.SNAPSHOT, "turn_ms"),
+    _on_postgresql("two workers, steps of 0.5 ms", "at least", 1.6, "x one", workloads.FLEET, "busy"),
+    _on_postgresql("two workers, trivial steps", "at least", 0.9, "x one", workloads.FLEET, "trivial"),
+    _on_postgresql("the largest share of four workers", "at most", 2, "x the mean", workloads.FLEET, "share"),
+    _on_postgresql("an event wakes a run elsewhere, p50", "at most", 30, "ms", workloads.PUSH, "p50"),
+    _on_postgresql("the same, p99", "at most", 200, "ms", workloads.PUSH, "p99"),
+    _on_postgresql("the same without push, the longest", "at most", 1.2, "s", workloads.PUSH, "polled_max", 1 / 1000),
+    _on_postgresql("commits while others are told", "at least", 0.95, "x silent", workloads.PUSH, "told"),
+)
+
 # -- beside others -----------------------------------------------------------------------------------------------------
 
 #: How many times better than a family of systems, by workload. Both compared wait for the disk in every commit.
@@ -186,6 +250,8 @@ BESIDE: dict[str, tuple[tuple[Workload, float], ...]] = {
     ),
     "restate": ((workloads.SEQ, 2), (workloads.MANY, 8)),
 }
+#: The same of perdure on PostgreSQL, beside each system on that server.
+ON_ONE_SERVER = ((workloads.SEQ, 5), (workloads.MANY, 20))
 
 
 def _bars_beside(peer: System) -> list[Bar]:
@@ -195,17 +261,27 @@ def _bars_beside(peer: System) -> list[Bar]:
     ]
 
 
-def _advantage(peer: System, workload: Workload) -> Value:
-    return lambda figures: figures.advantage(PERDURE.name, peer.name, workload)
+def _bars_on_one_server(peer: System) -> list[Bar]:
+    ours = PERDURE_POSTGRESQL
+    return [
+        Bar(f"{ours.title}, {workload.name}: beside {peer.title}", "at least", times, "x", workload,
+            _advantage(peer, workload, ours), ours)
+        for workload, times in ON_ONE_SERVER
+    ]  # fmt: skip
 
 
-def _ahead_everywhere(figures: Figures, peer: System) -> Verdict:
+def _advantage(peer: System, workload: Workload, ours: System = PERDURE) -> Value:
+    return lambda figures: figures.advantage(ours.name, peer.name, workload)
+
+
+def _ahead_everywhere(figures: Figures, peer: System, ours: System = PERDURE) -> Verdict:
     """Ahead on every workload that the other does too. The narrowest is shown."""
-    what, wanted = f"every workload: ahead of {peer.title}", "> 1 x"
+    who = "" if ours is PERDURE else f"{ours.title}, "
+    what, wanted = f"{who}every workload: ahead of {peer.title}", "> 1 x"
     compared = {
         workload.name: found
         for workload in SHARED
-        if _is_whole(figures, workload) and (found := figures.advantage(PERDURE.name, peer.name, workload))
+        if _is_whole(figures, workload, ours) and (found := figures.advantage(ours.name, peer.name, workload))
     }
     if not compared:
         return Verdict(what, wanted, "not measured", None)

@@ -8,6 +8,7 @@ each of them. A system that is missing, does not do a workload, fails or takes t
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -20,10 +21,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench import machine, servers
-from bench.adapters.limits import Bare, bare_commits
+from bench.adapters.limits import Bare, bare_commits, bare_postgresql_commits
 from bench.figures import Outcome, Sample
 from bench.install import NotInstalled, installed
-from bench.systems import PERDURE, POSTGRESQL, ROOT, System
+from bench.systems import PERDURE, POSTGRESQL, ROOT, Server, System
 from bench.wire import Job
 from bench.workloads import Workload
 
@@ -58,12 +59,15 @@ class Driver:
         self._jobs = 0
         self._samples: list[Sample] = []
         self._limits: dict[str, list[float]] = {}
-        self._bare: list[float] = []
-        #: Measured after one workload, and so before the next.
-        self._neighbour: Bare | None = None
+        #: By where the commits went.
+        self._bare: dict[Server, list[float]] = {"": [], "postgresql": []}
+        #: Measured after one workload, and so before the next if that commits to the same place.
+        self._neighbour: tuple[Server, Bare] | None = None
         self._versions: dict[str, str] = {}
         self._missing: dict[str, str] = {}
         self._postgresql: servers.Postgresql | None = None
+        #: A database for bare commits.
+        self._bare_url = ""
 
     def run(self, systems: Sequence[System], workloads: Sequence[Workload], rounds: int) -> Outcome:
         facts = machine.facts(self._directory)
@@ -83,7 +87,8 @@ class Driver:
         return self._outcome(facts)
 
     def _outcome(self, facts: Mapping[str, str]) -> Outcome:
-        return Outcome(self._samples, self._limits, self._bare, facts, self._versions, self._missing)
+        bare, on_postgresql = self._bare[""], self._bare["postgresql"]
+        return Outcome(self._samples, self._limits, bare, facts, self._versions, self._missing, on_postgresql)
 
     # -- before ------------------------------------------------------------------------------------------------------
 
@@ -101,6 +106,8 @@ class Driver:
             installed(POSTGRESQL)
             self._postgresql = stack.enter_context(servers.postgresql(self._new_directory()))
             self._versions["postgresql"] = self._postgresql.version
+            if importlib.util.find_spec("psycopg"):
+                self._bare_url = self._postgresql.database()
         except (NotInstalled, RuntimeError) as reason:
             self._missing["postgresql"] = str(reason)
             self._say(f"PostgreSQL: {reason}")
@@ -109,9 +116,11 @@ class Driver:
 
     def _measure(self, system: System, workload: Workload, number: int) -> None:
         counts = workload.counts_for(system.name, self._size)
-        before = self._neighbour or self._bare_commits()
+        place: Server = "postgresql" if system.server == "postgresql" and self._bare_url else ""
+        before = self._neighbour[1] if self._neighbour and self._neighbour[0] == place else self._bare_commits(place)
         answer = self._answer(system, workload, counts)
-        after = self._neighbour = self._bare_commits()
+        after = self._bare_commits(place)
+        self._neighbour = place, after
         rate, milliseconds = (before.rate + after.rate) / 2, (before.milliseconds + after.milliseconds) / 2
         sample = Sample(system.name, workload.name, number, counts, bare=rate, bare_ms=milliseconds, **answer)
         self._samples.append(sample)
@@ -149,9 +158,13 @@ class Driver:
             for limit, value in answer["raw"].items():
                 self._limits.setdefault(limit, []).append(value)
 
-    def _bare_commits(self) -> Bare:
-        bare = bare_commits(str(self._new_directory() / "bare.db"), BARE_COMMITS[self._size])
-        self._bare.append(bare.rate)
+    def _bare_commits(self, place: Server) -> Bare:
+        count = BARE_COMMITS[self._size]
+        if place == "postgresql":
+            bare = bare_postgresql_commits(self._bare_url, count)
+        else:
+            bare = bare_commits(str(self._new_directory() / "bare.db"), count)
+        self._bare[place].append(bare.rate)
         return bare
 
     def _new_directory(self) -> Path:
@@ -162,8 +175,8 @@ class Driver:
 
 
 def _is_asked(system: System, workload: Workload, number: int) -> bool:
-    """What perdure does alone is measured once, on the store that people use: some of it takes a minute."""
-    return not workload.alone or (system is PERDURE and number == 0)
+    """What perdure does alone is measured once, on the stores that people use: some of it takes minutes."""
+    return not workload.alone or (system.name in workload.systems and number == 0)
 
 
 def _in_a_line(sample: Sample) -> str:

@@ -25,7 +25,8 @@ class Sample:
     refused: str = ""
     #: It was tried and did not end well; what was seen.
     failed: str = ""
-    #: Bare SQLite commits per second, and what the median one took: the mean of just before and just after.
+    #: Bare commits per second, and what the median one took: the mean of just before and just after. To the PostgreSQL
+    #: server, if the system is on it, else to SQLite.
     bare: float = 0.0
     bare_ms: float = 0.0
 
@@ -37,12 +38,14 @@ class Outcome:
     samples: Sequence[Sample]
     #: Limits by name, one value per round.
     limits: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    #: Every measurement of the bare commits, in the order they were made.
+    #: Every measurement of the bare commits to SQLite, in the order they were made.
     bare: Sequence[float] = ()
     machine: Mapping[str, str] = field(default_factory=dict)
     #: By system: its version, or why it could not be installed.
     versions: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    #: The same of the bare commits to PostgreSQL.
+    bare_postgresql: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,37 @@ def figures_of(workload: str, raw: Mapping[str, Any]) -> dict[str, float]:
             more = every["count"] - quarters[0]["count"]
             peak_of_quarter = statistics.mean(quarter["peak_mb"] for quarter in quarters)
             found["bytes_each"] = max(0.0, every["peak_mb"] - peak_of_quarter) * 2**20 / more
+        case "growth" | "plans":
+            for name in ("steps", "events", "claims"):
+                found |= _beside(raw[name]["many"], raw[name]["few"], name)
+                found[f"{name}_us"] = statistics.median(raw[name]["many"]) * 1e6
+        case "snapshot":
+            found |= {name: value for name, value in raw.items() if name.endswith(("_ms", "_us"))}
+        case "fleet":
+            for name in ("busy", "trivial"):
+                found |= _beside(raw[name]["two"], raw[name]["one"], name)
+                found[f"{name}_rate"] = statistics.median(raw[name]["one"])
+            # The worst of the rounds: what one worker got, to what each would have got.
+            found["share"] = max(max(shares) * len(shares) / sum(shares) for shares in raw["shares"])
+        case "push":
+            found["p50"], found["p99"] = (percentile(raw["pushed_ms"], share) for share in (0.5, 0.99))
+            found["polled_p50"], found["polled_max"] = statistics.median(raw["polled_ms"]), max(raw["polled_ms"])
+            found |= _beside(raw["told"], raw["silent"], "told")
         case _:
             pass
     if samples := raw.get("samples_ms"):
         found["p50"], found["p99"] = percentile(samples, 0.5), percentile(samples, 0.99)
         found["best"] = min(samples)
-    if "bytes_each" in raw:
-        found["bytes_each"] = raw["bytes_each"]
+    for name in ("bytes_each", "server_us", "wal_bytes", "hot"):
+        if raw.get(name) is not None:
+            found[name] = raw[name]
     return found
+
+
+def _beside(ones: Sequence[float], others: Sequence[float], name: str) -> dict[str, float]:
+    """The ratio of the two, of pairs that were measured after each other: median, lowest and highest."""
+    ratios = [one / other for one, other in zip(ones, others, strict=True)]
+    return {name: statistics.median(ratios), f"{name}_low": min(ratios), f"{name}_high": max(ratios)}
 
 
 class Figures:

@@ -26,8 +26,11 @@ class NotInstalled(Exception):
 def installed(system: System) -> str:
     """Install what is missing and return the version. Raises `NotInstalled`."""
     if not system.requirements:
+        if system.server == "postgresql":
+            _version(system.python, "psycopg")
         return _version(system.python, "perdure")
-    environment(system.environment, system.requirements, Path(sys.executable))
+    if system.environment:
+        environment(system.environment, system.requirements, Path(sys.executable))
     version = _version(system.python, system.requirements[0].partition("[")[0])
     if system.server == "restate":
         version += f", server {_restate_version()}"

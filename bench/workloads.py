@@ -29,8 +29,9 @@ class Workload:
     peers: Mapping[str, Counts] = field(default_factory=dict)
     #: Killed with SIGKILL in its first life, measured in its second.
     killed: bool = False
-    #: Measured for perdure alone.
+    #: Measured for perdure alone, on these of its stores.
     alone: bool = False
+    systems: tuple[str, ...] = ("perdure", "perdure-postgresql")
     #: Its adapter uses what is inside of perdure, so that it goes with one version of it.
     inside: bool = False
     #: Other figures that `bench.compare` shows as well, in the same unit.
@@ -289,7 +290,71 @@ IMPORT = Workload(
     unit="ms",
     better="lower",
     alone=True,
+    systems=("perdure",),
 )
 
-ALONE = (JOURNAL, WAITING, CROWD, DUE, IMPORT)
+#: perdure on PostgreSQL: what becomes of it when there is much, when there are several, and when others look on.
+GROWTH = Workload(
+    "growth",
+    "steps of many runs, events and claims beside 500,000 finished runs, and beside none, by turns",
+    counts={"finished": 500_000, "runs": 500, "claims": 2_000, "rounds": 5},
+    quick={"finished": 20_000, "runs": 200, "claims": 1_000, "rounds": 3},
+    tiny={"finished": 20, "runs": 10, "claims": 5, "rounds": 1},
+    figure="steps",
+    unit="x",
+    better="lower",
+    alone=True,
+    systems=("perdure-postgresql",),
+    also=("events", "claims"),
+)
+PLANS = Workload(
+    "plans",
+    "the same beside 200,000 runs that came after the statements had been planned, without ANALYZE",
+    counts={"stored": 200_000, "runs": 300, "claims": 2_000, "rounds": 5},
+    quick={"stored": 20_000, "runs": 200, "claims": 1_000, "rounds": 3},
+    tiny={"stored": 20, "runs": 10, "claims": 5, "rounds": 1},
+    figure="steps",
+    unit="x",
+    better="lower",
+    alone=True,
+    systems=("perdure-postgresql",),
+    also=("events", "claims"),
+)
+SNAPSHOT = Workload(
+    "snapshot",
+    "beside an old snapshot: an empty claim after 100,000 claims, and a turn of one run after 20,000 of them",
+    counts={"claims": 100_000, "steps": 20_000, "window": 1_000},
+    quick={"claims": 10_000, "steps": 2_000, "window": 500},
+    tiny={"claims": 20, "steps": 20, "window": 5},
+    figure="empty_ms",
+    unit="ms an empty claim",
+    better="lower",
+    alone=True,
+    systems=("perdure-postgresql",),
+)
+FLEET = Workload(
+    "fleet",
+    "worker processes on one store: what two do of steps of 0.5 ms of processor time, to what one does",
+    counts={"busy": 1_000, "trivial": 4_000, "runs": 2_000, "steps": 5, "rounds": 5},
+    quick={"busy": 300, "trivial": 1_000, "runs": 400, "steps": 5, "rounds": 2},
+    tiny={"busy": 10, "trivial": 10, "runs": 20, "steps": 2, "rounds": 1},
+    figure="busy",
+    unit="x one",
+    better="higher",
+    alone=True,
+)
+PUSH = Workload(
+    "push",
+    "an event sent by one process: until it wakes a run in another; and commits while others listen, to those without",
+    counts={"events": 300, "polled": 50, "runs": 3_000, "listeners": 3, "rounds": 5},
+    quick={"events": 100, "polled": 20, "runs": 1_000, "listeners": 3, "rounds": 3},
+    tiny={"events": 5, "polled": 3, "runs": 20, "listeners": 1, "rounds": 1},
+    figure="p50",
+    unit="ms",
+    better="lower",
+    alone=True,
+    systems=("perdure-postgresql",),
+)
+
+ALONE = (JOURNAL, WAITING, CROWD, DUE, IMPORT, GROWTH, PLANS, SNAPSHOT, FLEET, PUSH)
 ALL = {workload.name: workload for workload in (*COLUMNS, *ALONE)}

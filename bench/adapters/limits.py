@@ -42,6 +42,26 @@ def bare_commits(path: str, count: int, *, synchronous: str = "full", grown: boo
     return Bare(count / watch.seconds, statistics.median(samples))
 
 
+def bare_postgresql_commits(url: str, count: int) -> Bare:
+    """One-row commits of a plain psycopg loop, each made durable before the next."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        synchronous = connection.execute("SHOW synchronous_commit").fetchone()
+        fsync = connection.execute("SHOW fsync").fetchone()
+        if synchronous != ("on",) or fsync != ("on",):
+            raise RuntimeError(f"PostgreSQL does not wait for the disk: {synchronous=}, {fsync=}")
+        connection.execute("CREATE TABLE IF NOT EXISTS bare (id bigserial PRIMARY KEY, data bytea)")
+        for _ in range(10):  # psycopg prepares a statement when it has seen it five times
+            connection.execute("INSERT INTO bare (data) VALUES (%s)", (ROW,))
+        samples: list[float] = []
+        with Stopwatch() as watch:
+            for _ in range(count):
+                with milliseconds(samples):
+                    connection.execute("INSERT INTO bare (data) VALUES (%s)", (ROW,))
+    return Bare(count / watch.seconds, statistics.median(samples))
+
+
 def sqlite(job: Job) -> dict[str, Any]:
     import apsw
 
@@ -68,21 +88,14 @@ def sqlite(job: Job) -> dict[str, Any]:
 def postgresql(job: Job) -> dict[str, Any]:
     import psycopg
 
+    single = bare_postgresql_commits(job.url, job.counts["commits"])
     with psycopg.connect(job.url, autocommit=True) as connection:
-        synchronous = connection.execute("SHOW synchronous_commit").fetchone()
-        fsync = connection.execute("SHOW fsync").fetchone()
-        if synchronous != ("on",) or fsync != ("on",):
-            raise RuntimeError(f"PostgreSQL does not wait for the disk: {synchronous=}, {fsync=}")
-        connection.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, data bytea)")
-        with Stopwatch() as single:
-            for _ in range(job.counts["commits"]):
-                connection.execute("INSERT INTO bare (data) VALUES (%s)", (ROW,))
         rows = [ROW] * BATCH
         with Stopwatch() as batched:
             for _ in range(job.counts["batches"]):
                 connection.execute("INSERT INTO bare (data) SELECT unnest(%s::bytea[])", (rows,))
     return {
-        "PostgreSQL, one-row commits, synchronous_commit on": job.counts["commits"] / single.seconds,
+        "PostgreSQL, one-row commits, synchronous_commit on": single.rate,
         f"PostgreSQL, rows in commits of {BATCH}": job.counts["batches"] * BATCH / batched.seconds,
     }
 

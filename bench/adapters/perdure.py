@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import json
 import os
 import random
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.adapters import perdure_work
-from bench.adapters.perdure_stores import engine_for, must_survive
+from bench.adapters.perdure_server import costs_of
+from bench.adapters.perdure_stores import engine_for, must_survive, store_for
 from bench.wire import (
     Gate,
     Job,
@@ -153,7 +155,10 @@ async def many(job: Job) -> dict[str, Any]:
             await asyncio.gather(*(one() for _ in range(job.runs)))
 
         await asyncio.gather(*(one() for _ in range(job.warm_runs)))
-        return {"count": job.runs * job.steps, "seconds": await median_seconds(job.times, act)}
+        costs = costs_of(job)
+        seconds = await median_seconds(job.times, act)
+        costs.note(job.times * job.runs * job.steps)
+    return {"count": job.runs * job.steps, "seconds": seconds, **costs.found()}
 
 
 async def fanout(job: Job) -> dict[str, Any]:
@@ -285,14 +290,13 @@ async def journal(job: Job) -> dict[str, Any]:
     from perdure.kernel.frontier import decode_frontier
     from perdure.kernel.journal import from_row
     from perdure.kernel.run import Run
-    from perdure.store.sqlite import SQLiteStore
 
     must_survive(job)
     async with engine_for(job) as engine:
         await engine.start(count_then_wait(job.steps), id="long")
         while (await engine.status("long")).status != "waiting":
             await asyncio.sleep(0.02)
-    store = SQLiteStore(os.path.join(job.directory, "perdure.db"))
+    store = store_for(job)
     await store.open()
     row = await store.get("long")
     assert row is not None
@@ -462,10 +466,26 @@ def _part(job: Job, part: str, directory: Path, runs: int | None = None, name: s
     """One part of a workload in a process of its own."""
     counts = dict(job.counts) | ({} if runs is None else {"runs": runs})
     options = {"part": part, "turn": int(name.rpartition("-")[2])}
-    wanted = {"directory": str(directory), "counts": counts, "variant": job.variant, "options": options}
+    wanted = {"directory": str(directory), "counts": counts, "variant": job.variant, "url": job.url, "options": options}
     command = [sys.executable, "-m", "bench.adapters.perdure", job.workload, json.dumps(wanted)]
     answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     found: dict[str, Any] = json.loads(answer.splitlines()[-1])["figures"]
+    return found
+
+
+#: In modules of their own, which not every checkout that `bench.compare` measures can import.
+ELSEWHERE = {
+    "growth": "perdure_growth",
+    "plans": "perdure_growth",
+    "snapshot": "perdure_growth",
+    "fleet": "perdure_fleet",
+    "push": "perdure_push",
+}
+
+
+async def elsewhere(job: Job) -> dict[str, Any]:
+    module = importlib.import_module(f"bench.adapters.{ELSEWHERE[job.workload]}")
+    found: dict[str, Any] = await module.WORKLOADS[job.workload](job)
     return found
 
 
@@ -486,6 +506,7 @@ WORKLOADS = {
     "crowd": crowd,
     "due": due,
     "import": importing,
+    **dict.fromkeys(ELSEWHERE, elsewhere),
 }
 
 if __name__ == "__main__":
