@@ -36,15 +36,16 @@ r.key, r.id, r.generation, d.workflow, d.version, r.status, r.epoch, r.owner, co
 runs r JOIN definitions d ON d.id = r.definition
 
 -- fragment: taken
--- The same of a run that was just claimed: `r` is what the claim returned, with the time it was due.
-r.key, r.id, r.generation, d.workflow, d.version, r.status, r.epoch, r.owner, r.due_at,
+-- The same of a run that was just claimed: `r` is what the claim returned, `due` when it was due.
+r.key, r.id, r.generation, d.workflow, d.version, r.status, r.epoch, r.owner, due.ready_at,
     r.wake_at, r.next_seq, r.created_at, r.updated_at, r.finished_at, r.recoveries, r.input_digest, r.parent_key,
     r.parent_generation, r.parent_location, r.cancel_requested, r.frontier, r.reason, r.custom_status, r.state,
     r.last_item, r.pruned, r.watched
 
 -- fragment: due_when_freed
--- When a run is due whose worker is gone: what only waited goes on waiting ($2: for ever), the rest is due at once.
-CASE WHEN status = 'waiting' AND NOT EXISTS (SELECT 1 FROM inbox WHERE run_key = runs.key)
+-- When a run is due whose worker is gone: what only waited goes on waiting ($2: for ever), the rest is due at once. Not
+-- `NOT EXISTS`, for which the whole inbox may be read into memory.
+CASE WHEN status = 'waiting' AND (SELECT 1 FROM inbox WHERE run_key = runs.key LIMIT 1) IS NULL
     THEN coalesce(wake_at, $2) ELSE {at_once} END
 
 -- fragment: item
@@ -140,18 +141,23 @@ SELECT type FROM types WHERE type = $1 FOR UPDATE NOWAIT;
 
 -- name: lock_runs
 -- Everything that a transaction knows it will change: runs by key and by id, and the parents of runs that end.
-SELECT key FROM runs
-WHERE key = ANY($1::bigint[]) OR id = ANY($2::text[])
-    OR key IN (SELECT parent_key FROM runs WHERE key = ANY($3::bigint[]) AND parent_key IS NOT NULL)
-ORDER BY key FOR NO KEY UPDATE;
+-- Each kind by its own index, then the rows one by one in the order of their keys: with the kinds joined by OR the plan
+-- reads the whole table. No look at whether there is a parent: that would invite the index of all children.
+SELECT locked.key FROM (
+    SELECT unnest($1::bigint[]) AS key
+    UNION SELECT key FROM runs WHERE id = ANY($2::text[])
+    UNION SELECT parent_key FROM runs WHERE key = ANY($3::bigint[])
+    ORDER BY key
+) wanted CROSS JOIN LATERAL (SELECT key FROM runs WHERE runs.key = wanted.key FOR NO KEY UPDATE) locked;
 
 -- name: lock_runs_now
 -- Runs that were found when locks were held already.
 SELECT key FROM runs WHERE key = ANY($1::bigint[]) ORDER BY key FOR NO KEY UPDATE NOWAIT;
 
 -- name: children_of_run
--- Which runs those are.
-SELECT key FROM runs WHERE parent_key = $1 AND outcome IS NULL;
+-- Which runs those are. Not `outcome IS NULL`: on empty tables the index of all open runs seems as good as that of children,
+-- and the plan is kept.
+SELECT key FROM runs WHERE parent_key = $1 AND coalesce(outcome, '') = '';
 
 -- name: types_of_runs
 -- Which types of events runs have to do with, as far as is stored: what they wait for and what they hold.
@@ -178,8 +184,8 @@ SELECT {receiver} FROM runs WHERE key = $1 FOR NO KEY UPDATE NOWAIT;
 SELECT parent_key FROM runs WHERE key = $1 AND parent_key IS NOT NULL;
 
 -- name: open_children
--- The same for the children of a run that ends from outside.
-SELECT {receiver} FROM runs WHERE parent_key = $1 AND outcome IS NULL ORDER BY key FOR NO KEY UPDATE NOWAIT;
+-- The same for the children of a run that ends from outside. See `children_of_run`.
+SELECT {receiver} FROM runs WHERE parent_key = $1 AND coalesce(outcome, '') = '' ORDER BY key FOR NO KEY UPDATE NOWAIT;
 
 -- name: has_dedup
 -- Was this item taken before?
@@ -267,8 +273,9 @@ WHERE type = $1 AND single = 1 AND holder IS NULL AND id > $2
 ORDER BY id LIMIT $4;
 
 -- name: publication
--- One that is being handed on.
-SELECT {publication} FROM publications WHERE id = $1 AND holder IS NULL;
+-- One that is being handed on. Not `holder IS NULL`: there is an index of those that nobody holds, which does not begin
+-- with the id and on empty tables looks as good.
+SELECT {publication} FROM publications WHERE id = $1 AND coalesce(holder, 0) = 0;
 
 -- name: run_with_room
 -- The oldest run that waits, may have a single publication and has room for it. $1 type, $2 publication, $3 its
@@ -289,8 +296,8 @@ UPDATE publications SET holder = $1 WHERE id = $2;
 DELETE FROM publications WHERE id = $1;
 
 -- name: remove_free_publication
--- Its time is over, and nobody holds it.
-DELETE FROM publications WHERE id = $1 AND holder IS NULL;
+-- Its time is over, and nobody holds it. See `publication`.
+DELETE FROM publications WHERE id = $1 AND coalesce(holder, 0) = 0;
 
 -- name: waits_of_run
 -- What a run has to do with which types.
@@ -542,7 +549,8 @@ DELETE FROM replies WHERE request >= $1 AND request < rtrim($1, chr(10)) || chr(
 
 -- name: claim_runs
 -- Take the runs that are due, oldest first, of every definition that this worker knows. Rows that somebody else is
--- claiming are passed over: two claimers neither get the same run nor wait for each other.
+-- claiming are passed over: two claimers neither get the same run nor wait for each other. By an array of keys: a join
+-- that was planned on empty tables reads all runs.
 WITH due AS MATERIALIZED (
     SELECT x.key, x.ready_at FROM definitions d CROSS JOIN LATERAL (
         SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at <= $2
@@ -553,10 +561,10 @@ WITH due AS MATERIALIZED (
 ), taken AS (
     UPDATE runs r SET owner = $1, epoch = epoch + 1, recoveries = recoveries + 1, ready_at = NULL, suspect_at = NULL,
         status = CASE WHEN status = 'pending' THEN 'running' ELSE status END
-    FROM due WHERE r.key = due.key
-    RETURNING r.*, due.ready_at AS due_at
+    WHERE r.key = ANY(ARRAY(SELECT key FROM due))
+    RETURNING r.*
 )
-SELECT {taken} FROM taken r JOIN definitions d ON d.id = r.definition;
+SELECT {taken} FROM taken r JOIN due ON due.key = r.key JOIN definitions d ON d.id = r.definition;
 
 -- name: claim_trusted
 -- The same with runs whose worker died with them once, each at its place: the oldest of either kind, then of both.
@@ -577,10 +585,10 @@ WITH fresh AS MATERIALIZED (
 ), taken AS (
     UPDATE runs r SET owner = $1, epoch = epoch + 1, recoveries = recoveries + 1, ready_at = NULL, suspect_at = NULL,
         status = CASE WHEN status = 'pending' THEN 'running' ELSE status END
-    FROM due WHERE r.key = due.key
-    RETURNING r.*, due.ready_at AS due_at
+    WHERE r.key = ANY(ARRAY(SELECT key FROM due))
+    RETURNING r.*
 )
-SELECT {taken} FROM taken r JOIN definitions d ON d.id = r.definition;
+SELECT {taken} FROM taken r JOIN due ON due.key = r.key JOIN definitions d ON d.id = r.definition;
 
 -- name: claim_suspects
 -- The same for runs whose workers died with them more than $5 times, the worst first.
@@ -592,18 +600,19 @@ WITH due AS MATERIALIZED (
 ), taken AS (
     UPDATE runs r SET owner = $1, epoch = epoch + 1, recoveries = recoveries + 1, ready_at = NULL, suspect_at = NULL,
         status = CASE WHEN status = 'pending' THEN 'running' ELSE status END
-    FROM due WHERE r.key = due.key
-    RETURNING r.*, due.ready_at AS due_at
+    WHERE r.key = ANY(ARRAY(SELECT key FROM due))
+    RETURNING r.*
 )
-SELECT {taken} FROM taken r JOIN definitions d ON d.id = r.definition;
+SELECT {taken} FROM taken r JOIN due ON due.key = r.key JOIN definitions d ON d.id = r.definition;
 
 -- name: acquit_run
 -- A run did not kill its worker: claims of it that count as deaths, from now on.
 UPDATE runs SET recoveries = least(recoveries, $1) WHERE key = $2 AND epoch = $3 AND owner = $4;
 
 -- name: is_anything_due
--- Whether a claim could find something.
-(SELECT 1 FROM definitions d WHERE EXISTS (SELECT 1 FROM runs WHERE definition = d.id AND ready_at <= $1) LIMIT 1)
+-- Whether a claim could find something. One definition after the other, as claims do: with EXISTS the index is read through.
+(SELECT 1 FROM definitions d CROSS JOIN LATERAL (
+    SELECT 1 FROM runs WHERE definition = d.id AND ready_at <= $1 LIMIT 1) x LIMIT 1)
 UNION ALL
 (SELECT 1 FROM runs WHERE suspect_at <= $1 LIMIT 1)
 LIMIT 1;
@@ -688,9 +697,10 @@ SELECT {run} FROM {runs} WHERE r.id = $1;
 SELECT {run} FROM {runs} WHERE r.key = $1;
 
 -- name: runs_by_keys
--- The runs of a JSON list of keys, in its order.
+-- The runs of a JSON list of keys, in its order. OFFSET 0 keeps the plan from reading all runs for a join.
 SELECT {run} FROM jsonb_array_elements_text($1::jsonb) WITH ORDINALITY AS wanted(key, place)
-    JOIN runs r ON r.key = wanted.key::bigint JOIN definitions d ON d.id = r.definition ORDER BY wanted.place;
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE key = wanted.key::bigint OFFSET 0) r
+    JOIN definitions d ON d.id = r.definition ORDER BY wanted.place;
 
 -- name: records
 -- A part of a journal.
