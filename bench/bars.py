@@ -225,6 +225,7 @@ POSTGRESQL_BARS = (
     _on_postgresql("a claim, the same", "at most", 1.2, "x", workloads.GROWTH, "claims"),
     _on_postgresql("a step beside 200,000 runs, planned before", "at most", 1.3, "x", workloads.PLANS),
     _on_postgresql("an event, the same", "at most", 1.3, "x", workloads.PLANS, "events"),
+    _on_postgresql("a child, the same", "at most", 1.3, "x", workloads.PLANS, "children"),
     _on_postgresql("a claim, the same", "at most", 1.3, "x", workloads.PLANS, "claims"),
     _on_postgresql("an empty claim after 100,000", "at most", 2, "ms", workloads.SNAPSHOT, "empty_ms"),
     _on_postgresql("a turn of one run after 20,000", "at most", 1, "ms", workloads.SNAPSHOT, "turn_ms"),

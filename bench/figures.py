@@ -113,7 +113,7 @@ def figures_of(workload: str, raw: Mapping[str, Any]) -> dict[str, float]:
             peak_of_quarter = statistics.mean(quarter["peak_mb"] for quarter in quarters)
             found["bytes_each"] = max(0.0, every["peak_mb"] - peak_of_quarter) * 2**20 / more
         case "growth" | "plans":
-            for name in ("steps", "events", "claims"):
+            for name in ("steps", "events", "children", "claims"):
                 found |= _beside(raw[name]["many"], raw[name]["few"], name)
                 found[f"{name}_us"] = statistics.median(raw[name]["many"]) * 1e6
         case "snapshot":

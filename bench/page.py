@@ -35,11 +35,13 @@ MORE = {
     ),
     "growth": (
         ("events", "x an event", 1.0),
+        ("children", "x a child", 1.0),
         ("claims", "x a claim", 1.0),
         ("claims_us", "µs a claim", 1.0),
     ),
     "plans": (
         ("events", "x an event", 1.0),
+        ("children", "x a child", 1.0),
         ("claims", "x a claim", 1.0),
     ),
     "snapshot": (

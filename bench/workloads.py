@@ -296,7 +296,7 @@ IMPORT = Workload(
 #: perdure on PostgreSQL: what becomes of it when there is much, when there are several, and when others look on.
 GROWTH = Workload(
     "growth",
-    "steps of many runs, events and claims beside 500,000 finished runs, and beside none, by turns",
+    "steps of many runs, events, children and claims beside 500,000 finished runs, and beside none, by turns",
     counts={"finished": 500_000, "runs": 500, "claims": 2_000, "rounds": 5},
     quick={"finished": 20_000, "runs": 200, "claims": 1_000, "rounds": 3},
     tiny={"finished": 20, "runs": 10, "claims": 5, "rounds": 1},
@@ -305,7 +305,7 @@ GROWTH = Workload(
     better="lower",
     alone=True,
     systems=("perdure-postgresql",),
-    also=("events", "claims"),
+    also=("events", "children", "claims"),
 )
 PLANS = Workload(
     "plans",
@@ -318,7 +318,7 @@ PLANS = Workload(
     better="lower",
     alone=True,
     systems=("perdure-postgresql",),
-    also=("events", "claims"),
+    also=("events", "children", "claims"),
 )
 SNAPSHOT = Workload(
     "snapshot",

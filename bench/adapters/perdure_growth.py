@@ -59,6 +59,11 @@ async def wait_to_grow(number: int) -> int:
     return (await receive(Grown)).number + number
 
 
+@workflow
+async def grow_child(number: int) -> int:
+    return await count_up(number)
+
+
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
@@ -87,6 +92,38 @@ async def events_of_many(engine: Engine, runs: int) -> float:
     with Stopwatch() as watch:
         await asyncio.gather(*(one(number) for number in range(runs)))
     return watch.seconds / runs
+
+
+async def children_of_many(engine: Engine, runs: int) -> float:
+    """Seconds of a run that awaits a child with one step."""
+
+    async def one() -> None:
+        await (await engine.start(grow_child(1))).result()
+
+    gc.collect()
+    with Stopwatch() as watch:
+        await asyncio.gather(*(one() for _ in range(runs)))
+    return watch.seconds / runs
+
+
+#: What is done with an engine, each for this part of the runs that are asked for.
+WORK = {"steps": (steps_of_many, 1), "events": (events_of_many, 2), "children": (children_of_many, 2)}
+Found = dict[str, dict[str, list[float]]]
+
+
+async def _work(engine: Engine, runs: int) -> dict[str, float]:
+    return {name: await act(engine, max(1, runs // part)) for name, (act, part) in WORK.items()}
+
+
+async def _work_by_turns(job: Job, engines: dict[str, Engine], found: Found) -> None:
+    for number in range(job.counts["rounds"]):
+        for size in _turns(number):
+            for name, seconds in (await _work(engines[size], job.runs)).items():
+                found[name][size].append(seconds)
+
+
+def _nothing_found() -> Found:
+    return {name: {"few": [], "many": []} for name in (*WORK, "claims")}
 
 
 class Claimer:
@@ -132,20 +169,16 @@ def now() -> int:
 
 
 async def growth(job: Job) -> dict[str, Any]:
-    """`many`, events and claims beside no other run and beside many finished ones, by turns."""
+    """`many`, events, children and claims beside no other run and beside many finished ones, by turns."""
     few, many = _two(job)
     await _fill_with_finished(many, job.counts["finished"])
     await _make_template(few)
-    found: dict[str, dict[str, list[float]]] = {name: {"few": [], "many": []} for name in ("steps", "events", "claims")}
+    found = _nothing_found()
     async with engine_for(few) as beside_few, engine_for(many) as beside_many:
         engines = {"few": beside_few, "many": beside_many}
         for engine in engines.values():
-            await steps_of_many(engine, job.warm_runs)
-            await events_of_many(engine, job.warm_runs)
-        for number in range(job.counts["rounds"]):
-            for name in _turns(number):
-                found["steps"][name].append(await steps_of_many(engines[name], job.runs))
-                found["events"][name].append(await events_of_many(engines[name], job.runs // 2))
+            await _work(engine, job.warm_runs)
+        await _work_by_turns(job, engines, found)
     await _claims_by_turns(job, {"few": few, "many": many}, found["claims"])
     return found
 
@@ -153,7 +186,7 @@ async def growth(job: Job) -> dict[str, Any]:
 async def plans(job: Job) -> dict[str, Any]:
     """The same beside runs that came after the statements were planned, of which the server does not know."""
     jobs = dict(zip(("few", "many"), _two(job), strict=True))
-    found: dict[str, dict[str, list[float]]] = {name: {"few": [], "many": []} for name in ("steps", "events", "claims")}
+    found = _nothing_found()
     async with contextlib.AsyncExitStack() as stack:
         for each in jobs.values():
             await _make_template(each)
@@ -164,13 +197,9 @@ async def plans(job: Job) -> dict[str, Any]:
             await _claim_due(each, claimers[name], CLAIMED)
         engines = {name: await stack.enter_async_context(engine_for(each)) for name, each in jobs.items()}
         for engine in engines.values():
-            await steps_of_many(engine, job.warm_runs)
-            await events_of_many(engine, job.warm_runs)
+            await _work(engine, job.warm_runs)
         await _add_runs(engines["many"], jobs["many"], job.counts["stored"])
-        for number in range(job.counts["rounds"]):
-            for name in _turns(number):
-                found["steps"][name].append(await steps_of_many(engines[name], job.runs))
-                found["events"][name].append(await events_of_many(engines[name], job.runs // 2))
+        await _work_by_turns(job, engines, found)
         for engine in engines.values():  # or they would claim, too
             await engine.close()
         await _claims_by_turns(job, jobs, found["claims"], claimers)
