@@ -63,8 +63,8 @@ bench: $(STAMP) ## perdure beside its limits and other systems; writes bench/RES
 bench-quick: $(STAMP) ## perdure and the limits only, in under a minute
 	$(BIN)/python -m bench --quick
 
-bench-compare: $(STAMP) ## this checkout beside another one, by turns: WITH=../other, WORKLOADS="seq many", ROUNDS=5
-	$(BIN)/python -m bench.compare $(WITH) $(WORKLOADS) --rounds $(or $(ROUNDS),5)
+bench-compare: $(STAMP) ## this checkout beside another one, by turns: WITH=../other, WORKLOADS="seq many", ROUNDS=5, STORES=postgresql
+	$(BIN)/python -m bench.compare $(WITH) $(WORKLOADS) --rounds $(or $(ROUNDS),5) $(if $(STORES),--stores $(STORES))
 
 instructions: $(STAMP) ## count the bytecodes of two kernels, and make that the budget of the tests
 	$(BIN)/python -m bench.instructions --renew

@@ -1,5 +1,8 @@
 """This checkout of perdure beside another one, by turns: `python -m bench.compare OTHER [WORKLOAD ...] [--rounds 5]`
 
+On SQLite and in memory, or where `--stores` says: `--stores postgresql` starts a server, on which each gets a new
+database for each round.
+
 Two figures can be compared only if they were taken within seconds of each other, so each round does one workload on one
 store with this checkout and then with the other, the next round in the opposite order. A line says how many times as
 fast this one is, as the ratio of the two medians: 0.95 means that it takes a twentieth longer.
@@ -27,11 +30,17 @@ from rich.table import Table
 from bench.bars import number, shown
 from bench.driver import ALONE_SECONDS_MAX, SECONDS_MAX, Place, run_job
 from bench.figures import Figures, Outcome, Range, Sample
-from bench.systems import PERDURE, PERDURE_MEMORY, ROOT, System
+from bench.install import installed
+from bench.servers import Postgresql, postgresql
+from bench.systems import OWN, PERDURE, PERDURE_MEMORY, POSTGRESQL, ROOT, System
 from bench.wire import Job
 from bench.workloads import ALL, Counts, Workload
 
+#: Those compared unless others are named, and the names of all.
 STORES = (PERDURE, PERDURE_MEMORY)
+NAMES: Mapping[str, System] = {
+    "sqlite" if store is PERDURE else store.name.removeprefix("perdure-"): store for store in OWN
+}
 
 #: Those compared unless others are named: one for each way through the engine, each quick enough to be taken often.
 DEFAULT = (
@@ -62,10 +71,12 @@ class Side:
     def place(self, workload: Workload) -> Place:
         return Place(self.root if workload.inside else ROOT, self.root / "src")
 
-    def sample(self, store: System, workload: Workload, counts: Counts, round_: int, directory: Path) -> Sample:
+    def sample(
+        self, store: System, workload: Workload, counts: Counts, round_: int, directory: Path, url: str = ""
+    ) -> Sample:
         job = Job(workload.name, str(directory), counts, variant=store.variant)
         seconds = ALONE_SECONDS_MAX if workload.alone else SECONDS_MAX["quick"]
-        answer = run_job(store, job, "", workload.killed, seconds, place=self.place(workload))
+        answer = run_job(store, job, url, workload.killed, seconds, place=self.place(workload))
         return Sample(self.called(store), workload.name, round_, counts, **answer)
 
     def called(self, store: System) -> str:
@@ -103,9 +114,12 @@ def by_turns(sides: Sequence[Side], round_: int) -> Sequence[Side]:
     return sides if round_ % 2 == 0 else tuple(reversed(sides))
 
 
-def stores_of(workload: Workload) -> Sequence[System]:
-    """Both stores, except for what has to survive a kill and for what is measured once."""
-    return STORES[:1] if workload.killed or workload.alone else STORES
+def stores_of(workload: Workload, stores: Sequence[System] = STORES) -> Sequence[System]:
+    """All of them, except for what has to survive a kill, and for what is measured on some only."""
+    if workload.alone:
+        # Of those that are measured alike, the first.
+        return [store for store in stores if store.name in workload.systems][:1]
+    return [store for store in stores if store is not PERDURE_MEMORY or not workload.killed]
 
 
 def measure(
@@ -114,23 +128,33 @@ def measure(
     rounds: int,
     counts: Callable[[Workload], Counts],
     say: Callable[[Sample], None] = lambda _sample: None,
+    stores: Sequence[System] = STORES,
 ) -> Outcome:
     samples: list[Sample] = []
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-", ignore_cleanup_errors=True) as directory:
+    with contextlib.ExitStack() as stack:
+        directory = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-bench-", ignore_cleanup_errors=True))
+        )
+        server: Postgresql | None = None
+        if any(store.server for store in stores):
+            server = stack.enter_context(postgresql(directory))
         for round_ in range(rounds):
             for workload in workloads:
-                for store in stores_of(workload):
+                for store in stores_of(workload, stores):
                     for side in by_turns(sides, round_):
-                        place = Path(directory) / str(len(samples))
-                        samples.append(side.sample(store, workload, counts(workload), round_, place))
+                        url = server.database() if server is not None and store.server else ""
+                        place = directory / str(len(samples))
+                        samples.append(side.sample(store, workload, counts(workload), round_, place, url))
                         say(samples[-1])
     return Outcome(samples)
 
 
-def lines(outcome: Outcome, ours: Side, theirs: Side, workloads: Sequence[Workload]) -> Iterator[Line]:
+def lines(
+    outcome: Outcome, ours: Side, theirs: Side, workloads: Sequence[Workload], stores: Sequence[System] = STORES
+) -> Iterator[Line]:
     """What both sides did in the same rounds. What one of them never did has no line; `troubles` says why."""
     for workload in workloads:
-        for store in stores_of(workload):
+        for store in stores_of(workload, stores):
             done = Figures(_rounds_of_both(outcome, workload.name, ours.called(store), theirs.called(store)))
             for figure in (workload.figure, *workload.also):
                 found = [done.range(side.called(store), workload.name, figure) for side in (ours, theirs)]
@@ -196,6 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for side in sides:
         console.print(describe(side), markup=False)
     workloads = chosen.workloads or [ALL[name] for name in DEFAULT]
+    stores = [NAMES[name] for name in chosen.stores] if chosen.stores else STORES
+    if POSTGRESQL.name in {store.server for store in stores}:
+        installed(POSTGRESQL)
 
     def counts(workload: Workload) -> Counts:
         return workload.tiny if chosen.tiny else COUNTS.get(workload.name, workload.quick)
@@ -206,8 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if status is not None:
                 status.update(f"round {sample.round + 1} of {chosen.rounds}: {sample.workload}, {sample.system}")
 
-        outcome = measure(sides, workloads, chosen.rounds, counts, say)
-    console.print(table(list(lines(outcome, ours, theirs, workloads))))
+        outcome = measure(sides, workloads, chosen.rounds, counts, say, stores)
+    console.print(table(list(lines(outcome, ours, theirs, workloads, stores))))
     for trouble in troubles(outcome):
         console.print(trouble, markup=False)
 
@@ -223,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("other", type=Path, help="the other checkout, or any folder with its src/perdure")
     parser.add_argument("workloads", nargs="*", type=_workload, metavar="WORKLOAD", help=f"of {', '.join(ALL)}")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default 5)")
+    parser.add_argument("--stores", nargs="+", choices=list(NAMES), metavar="STORE", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--tiny", action="store_true", help="counts of about ten: shows that it works")
     return parser
 
