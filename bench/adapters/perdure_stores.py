@@ -19,7 +19,7 @@ _KILLED = ("replay", "recover")
 
 def engine_for(job: Job, **settings: Any) -> Engine:
     if is_postgresql(job) and job.workload in _KILLED:
-        return Engine(store_for(job, **SHORT_LEASE), **settings)
+        settings = {**SHORT_LEASE, **settings}
     match job.variant:
         case "full":
             return Engine(_path(job), **settings)
@@ -31,15 +31,15 @@ def engine_for(job: Job, **settings: Any) -> Engine:
             return Engine(url_of(job), **settings)
 
 
-def store_for(job: Job, **settings: Any) -> Any:
+def store_for(job: Job) -> Any:
     """The store by itself, for what looks inside. It is not open yet."""
     if is_postgresql(job):
         from perdure.store.postgres import PostgresStore
 
-        return PostgresStore(url_of(job), **settings)
+        return PostgresStore(url_of(job))
     from perdure.store.sqlite import SQLiteStore
 
-    return SQLiteStore(_path(job), **settings)
+    return SQLiteStore(_path(job))
 
 
 def url_of(job: Job, **more: str) -> str:
