@@ -118,8 +118,8 @@ def stores_of(workload: Workload, stores: Sequence[System] = STORES) -> Sequence
     """All of them, except for what has to survive a kill, and for what is measured on some only."""
     if workload.alone:
         # Of those that are measured alike, the first.
-        return [store for store in stores if store.name in workload.systems][:1]
-    return [store for store in stores if store is not PERDURE_MEMORY or not workload.killed]
+        return tuple(store for store in stores if store.name in workload.systems)[:1]
+    return tuple(store for store in stores if store is not PERDURE_MEMORY or not workload.killed)
 
 
 def measure(

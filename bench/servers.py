@@ -52,8 +52,10 @@ def postgresql(directory: Path) -> Iterator[Postgresql]:
         yield Postgresql(process)
     finally:
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
         _wait(process)
+        process.stdout.close()
 
 
 @dataclass(frozen=True)
