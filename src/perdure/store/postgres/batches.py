@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from perdure.kernel.journal import Row
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.values import blobs, encode_all, numbers, texts
 from perdure.store.refusals import FIRST_POSITION
-from perdure.store.turn import Creation, Turn, concerns_itself_only, goes_from_step_to_step, only_opens
+from perdure.store.turn import Creation, Turn, concerns_itself_only, ends_at_once, goes_from_step_to_step, only_opens
 
 #: Under which name each statement is prepared.
 STATEMENTS: Final[Mapping[bytes, str]] = {
@@ -34,14 +35,13 @@ class _Request(Protocol):
 
 
 def opens_only_itself(creation: Creation) -> bool:
-    """Whether a new run can be one of many in a statement: on its own, with a first turn that only opens it."""
+    """Whether a new run can be one of many in a statement: on its own, with a first turn that only opens or ends it."""
     new, opening = creation
     return (
         opening is not None
         and new.parent is None
         and not opening.waits
-        and only_opens(opening)
-        and concerns_itself_only(opening)
+        and (ends_at_once(opening) or (only_opens(opening) and concerns_itself_only(opening)))
         and (opening.epoch, opening.generation, opening.expected_seq) == FIRST_POSITION
     )
 
@@ -119,44 +119,58 @@ def _turns(name: str, turns: Sequence[Turn]) -> Batch:
         blobs([turn.custom_status for turn in turns]),
         blobs([turn.state for turn in turns]),
         numbers([key for key, _ in records]),
-        numbers([row.seq for _, row in records]),
-        numbers([row.at for _, row in records]),
-        texts([row.kind for _, row in records]),
-        texts([row.location for _, row in records]),
-        blobs([row.data for _, row in records]),
-        numbers([row.check for _, row in records]),
+        *_records([row for _, row in records]),
         turns[0].worker.encode(),
         b"%d" % len(turns),
     )
     return Batch(name.encode(), values, _TURNS_FORMATS, keys)
 
 
-_RUNS_FORMATS: Final = (1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0)
+_RUNS_FORMATS: Final = (1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0)
 
 
 def _runs(creations: Sequence[Creation]) -> Batch:
     new = [one for one, _ in creations]
     first = [opening for _, opening in creations if opening is not None]
+    ended = [opening.at if opening.status.terminal else None for opening in first]
+    records = [
+        (place, row)
+        for place, (one, opening) in enumerate(zip(new, first, strict=True), 1)
+        for row in (one.started, *[entry.row for entry in opening.entries])
+    ]
     ids = [one.id for one in new]
     values = (
         texts(ids),
         texts([one.workflow for one in new]),
         texts([one.version for one in new]),
         texts([opening.status for opening in first]),
-        texts([one.owner for one in new]),
+        texts([one.owner if at is None else None for one, at in zip(new, ended, strict=True)]),
+        numbers([int(one.owner is not None) for one in new]),
         numbers([one.created_at for one in new]),
+        numbers([one.created_at if at is None else at for one, at in zip(new, ended, strict=True)]),
+        numbers(ended),
+        numbers([2 + len(opening.entries) for opening in first]),
         numbers([opening.wake_at for opening in first]),
         blobs([one.input_digest for one in new]),
         blobs([opening.frontier for opening in first]),
         blobs([opening.custom_status for opening in first]),
         blobs([opening.state for opening in first]),
-        numbers([one.started.at for one in new]),
-        texts([one.started.kind for one in new]),
-        texts([one.started.location for one in new]),
-        blobs([one.started.data for one in new]),
-        numbers([one.started.check for one in new]),
+        numbers([place for place, _ in records]),
+        *_records([row for _, row in records]),
     )
     return Batch(b"lane_runs", values, _RUNS_FORMATS, ids)
+
+
+def _records(rows: Sequence[Row]) -> tuple[bytes, ...]:
+    """Records as arrays, without the runs that they are of."""
+    return (
+        numbers([row.seq for row in rows]),
+        numbers([row.at for row in rows]),
+        texts([row.kind for row in rows]),
+        texts([row.location for row in rows]),
+        blobs([row.data for row in rows]),
+        numbers([row.check for row in rows]),
+    )
 
 
 def answers_of(

@@ -837,31 +837,34 @@ WITH moved AS (
 SELECT CASE WHEN count(*) < $20::int THEN coalesce(array_agg(key)::text, '{}') END FROM moved;
 
 -- name: lane_runs
--- `add_run` and `add_record` for runs whose first turn only opens them. By id, so that two workers that create the same
--- runs do not wait for each other in a circle. Answers with places and keys of those that were created.
+-- `add_run` and `add_record` for runs whose first turn only opens them, or is also their last. By id, so that two workers
+-- that create the same runs do not wait for each other in a circle. Answers with places and keys of those that were created.
 WITH new AS MATERIALIZED (
-    SELECT n.*, d.id AS definition FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
-        $7::bigint[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::bigint[], $13::text[], $14::text[],
-        $15::bytea[], $16::bigint[]) WITH ORDINALITY
-        AS n(run_id, workflow, version, status, owner, created_at, wake_at, digest, frontier, custom_status, state,
-            started_at, kind, location, data, "check", place)
+    SELECT n.*, d.id AS definition FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[],
+        $7::bigint[], $8::bigint[], $9::bigint[], $10::int[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[],
+        $15::bytea[]) WITH ORDINALITY
+        AS n(run_id, workflow, version, status, owner, epoch, created_at, updated_at, finished_at, next_seq, wake_at,
+            digest, frontier, custom_status, state, place)
     JOIN definitions d ON d.workflow = n.workflow AND d.version = n.version
 ), added AS (
     INSERT INTO runs (id, generation, definition, status, epoch, owner, ready_at, next_seq, created_at, updated_at,
-        recoveries, input_digest, cancel_requested, wake_at, frontier, custom_status, state)
-    SELECT run_id, 1, definition, status, CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner,
-        CASE WHEN owner IS NULL THEN {at_once} END, 2, created_at, created_at, 0, digest, 0, wake_at, frontier,
+        finished_at, outcome, recoveries, input_digest, cancel_requested, wake_at, frontier, custom_status, state)
+    SELECT run_id, 1, definition, status, epoch, owner,
+        CASE WHEN owner IS NULL AND finished_at IS NULL THEN {at_once} END, next_seq, created_at, updated_at,
+        finished_at, CASE WHEN finished_at IS NOT NULL THEN status END, 0, digest, 0, wake_at, frontier,
         custom_status, state
     FROM new ORDER BY run_id
     ON CONFLICT (id) DO NOTHING
     RETURNING key, id
+), placed AS MATERIALIZED (
+    SELECT added.key, new.place FROM added JOIN new ON new.run_id = added.id
 ), written AS (
     INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
-    SELECT added.key, 1, 1, new.started_at, new.kind, new.location, new.data, new."check"
-    FROM added JOIN new ON new.run_id = added.id
+    SELECT placed.key, 1, w.seq, w.at, w.kind, w.location, w.data, w."check"
+    FROM unnest($16::bigint[], $17::int[], $18::bigint[], $19::text[], $20::text[], $21::bytea[], $22::bigint[])
+        AS w(place, seq, at, kind, location, data, "check") JOIN placed ON placed.place = w.place
 )
-SELECT array_agg(new.place ORDER BY new.place)::text, array_agg(added.key ORDER BY new.place)::text
-FROM added JOIN new ON new.run_id = added.id;
+SELECT array_agg(place ORDER BY place)::text, array_agg(key ORDER BY place)::text FROM placed;
 
 -- == workers: see leases.py =============================================================================
 

@@ -285,6 +285,7 @@ class PostgresStore:
         """Others want to know of runs that ended, and of new ones that nobody has."""
         for request in group:
             ended = any(turn.status.terminal for turn in request.turns)
+            ended = ended or any(first is not None and first.status.terminal for _, first in request.creations)
             if ended or any(new.owner is None for new, _ in request.creations):
                 self._notify()
                 return
