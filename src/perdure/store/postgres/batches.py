@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from perdure.kernel.journal import Row
+from perdure.store.model import RunKey
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.values import blobs, encode_all, numbers, texts
 from perdure.store.refusals import FIRST_POSITION
@@ -13,8 +14,11 @@ from perdure.store.turn import Creation, Turn, concerns_itself_only, ends_at_onc
 
 #: Under which name each statement is prepared.
 STATEMENTS: Final[Mapping[bytes, str]] = {
-    name.encode(): SQL[name] for name in ("lane_step", "lane_steps", "lane_turns", "lane_ends", "lane_runs")
-}
+    name.encode(): SQL[name]
+    for name in (
+        "lane_step", "lane_step_seek", "lane_step_here", "lane_steps", "lane_turns", "lane_ends", "lane_runs",
+    )
+}  # fmt: skip
 
 
 class Batch(NamedTuple):
@@ -46,20 +50,44 @@ def opens_only_itself(creation: Creation) -> bool:
     )
 
 
-def batches_of(requests: Sequence[_Request]) -> list[Batch]:
+class Places:
+    """Where the rows of runs with many turns are, as their last turns have told (`lane_step_here`)."""
+
+    def __init__(self) -> None:
+        self._places: dict[RunKey, bytes] = {}
+
+    def take(self, key: RunKey) -> bytes | None:
+        """The place counts once: the turn that goes there moves the row."""
+        return self._places.pop(key, None)
+
+    def note(self, key: RunKey, place: bytes | None) -> None:
+        if place is not None:
+            if len(self._places) >= _PLACES_MAX:
+                self._places.clear()
+            self._places[key] = place
+
+
+#: From which record on a run has had many turns, and of how many such runs the places are kept.
+_MANY_TURNS: Final = 500
+_PLACES_MAX: Final = 10_000
+
+
+def batches_of(requests: Sequence[_Request], places: Places) -> list[Batch]:
     """The statements for a group. Raises what a value raises that cannot be a parameter."""
     steps: list[Turn] = []
     others: list[Turn] = []
     ends: list[Turn] = []
     creations: list[Creation] = []
+    found: list[Batch] = []
     for request in requests:
         creations += request.creations
         for turn in request.turns:
-            if goes_from_step_to_step(turn):
+            if not goes_from_step_to_step(turn):
+                (ends if turn.status.terminal else others).append(turn)
+            elif turn.expected_seq < _MANY_TURNS:
                 steps.append(turn)
             else:
-                (ends if turn.status.terminal else others).append(turn)
-    found: list[Batch] = []
+                found.append(_step_of_many(turn, places.take(turn.key)))
     if len(steps) == 1:
         found.append(_step(steps[0]))
     elif steps:
@@ -74,9 +102,19 @@ def batches_of(requests: Sequence[_Request]) -> list[Batch]:
 
 
 def _step(turn: Turn) -> Batch:
+    return Batch(b"lane_step", *encode_all(_step_values(turn)), [turn.key])
+
+
+def _step_values(turn: Turn) -> tuple[Any, ...]:
     seq, at, _, location, data, check = turn.entries[0].row
-    values = (turn.key, turn.epoch, seq, at, turn.frontier, location, data, check, turn.worker)
-    return Batch(b"lane_step", *encode_all(values), [turn.key])
+    return (turn.key, turn.epoch, seq, at, turn.frontier, location, data, check, turn.worker)
+
+
+def _step_of_many(turn: Turn, place: bytes | None) -> Batch:
+    values, formats = encode_all(_step_values(turn))
+    if place is None:
+        return Batch(b"lane_step_seek", values, formats, [turn.key])
+    return Batch(b"lane_step_here", [*values, place], [*formats, 0], [turn.key])
 
 
 _STEPS_FORMATS: Final = (0, 0, 0, 0, 1, 1, 1, 0, 0, 0)
@@ -174,7 +212,7 @@ def _records(rows: Sequence[Row]) -> tuple[bytes, ...]:
 
 
 def answers_of(
-    batches: Sequence[Batch], results: Sequence[Sequence[bytes | None]]
+    batches: Sequence[Batch], results: Sequence[Sequence[bytes | None]], places: Places
 ) -> tuple[set[int] | None, dict[str, int]]:
     """The runs whose turns were accepted (None: all), and the keys of the new runs by their ids."""
     accepted: set[int] = set()
@@ -182,10 +220,12 @@ def answers_of(
     everything = True
     for batch, result in zip(batches, results, strict=True):
         if batch.name == b"lane_runs":
-            places, keys = (_numbers(column) for column in result)
-            created.update((batch.keys[place - 1], key) for place, key in zip(places, keys, strict=True))
+            ordinals, keys = (_numbers(column) for column in result)
+            created.update((batch.keys[one - 1], key) for one, key in zip(ordinals, keys, strict=True))
         elif result[0] is None:
             accepted.update(batch.keys)
+            if len(result) > 1:
+                places.note(batch.keys[0], result[1])
         else:
             everything = False
             accepted.update(_numbers(result[0]))

@@ -78,6 +78,7 @@ class Lane:
         self._group: list[Request] = []
         self._batches: list[Batch] = []
         self._results: list[Any] = []
+        self._places = batches.Places()
         self._fault: Fault | None = None
         self._is_writing = False
         self._socket = -1
@@ -122,7 +123,7 @@ class Lane:
             return
         self.idle.clear()
         try:
-            self._batches = batches.batches_of(self._group)
+            self._batches = batches.batches_of(self._group, self._places)
             connection = self._connection.pq
             if self._connection.is_pooled:
                 self._send_unprepared(connection)
@@ -251,7 +252,7 @@ class Lane:
                     "the server committed, but its standby did not confirm it: the change may be lost with the primary."
                 ))  # fmt: skip
         else:
-            accepted, created = batches.answers_of(self._batches, results)
+            accepted, created = batches.answers_of(self._batches, results, self._places)
             # First the next group: while it is under way the loop deals with these answers.
             self._send()
             for request in group:

@@ -550,11 +550,19 @@ DELETE FROM replies WHERE request >= $1 AND request < rtrim($1, chr(10)) || chr(
 -- name: claim_runs
 -- Take the runs that are due, oldest first, of every definition that this worker knows. Rows that somebody else is
 -- claiming are passed over: two claimers neither get the same run nor wait for each other. By an array of keys: a join
--- that was planned on empty tables reads all runs.
+-- that was planned on empty tables reads all runs. $5 and $6: where the look begins, among runs that are due at once and
+-- among those that waited for their time (see claims.py).
 WITH due AS MATERIALIZED (
     SELECT x.key, x.ready_at FROM definitions d CROSS JOIN LATERAL (
-        SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at <= $2
-        ORDER BY ready_at, key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+        SELECT * FROM (
+            SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at >= $5 AND ready_at < 0
+            ORDER BY ready_at, key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+        ) at_once
+        UNION ALL
+        SELECT * FROM (
+            SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at >= $6 AND ready_at <= $2
+            ORDER BY ready_at, key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+        ) timed
     ) x
     WHERE d.workflow || chr(10) || d.version NOT IN (SELECT jsonb_array_elements_text($4::jsonb))
     ORDER BY x.ready_at, x.key LIMIT $3
@@ -570,8 +578,15 @@ SELECT {taken} FROM taken r JOIN due ON due.key = r.key JOIN definitions d ON d.
 -- The same with runs whose worker died with them once, each at its place: the oldest of either kind, then of both.
 WITH fresh AS MATERIALIZED (
     SELECT x.key, x.ready_at FROM definitions d CROSS JOIN LATERAL (
-        SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at <= $2
-        ORDER BY ready_at, key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+        SELECT * FROM (
+            SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at >= $5 AND ready_at < 0
+            ORDER BY ready_at, key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+        ) at_once
+        UNION ALL
+        SELECT * FROM (
+            SELECT key, ready_at FROM runs WHERE definition = d.id AND ready_at >= $6 AND ready_at <= $2
+            ORDER BY ready_at, key LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+        ) timed
     ) x
     WHERE d.workflow || chr(10) || d.version NOT IN (SELECT jsonb_array_elements_text($4::jsonb))
     ORDER BY x.ready_at, x.key LIMIT $3
@@ -609,22 +624,17 @@ SELECT {taken} FROM taken r JOIN due ON due.key = r.key JOIN definitions d ON d.
 -- A run did not kill its worker: claims of it that count as deaths, from now on.
 UPDATE runs SET recoveries = least(recoveries, $1) WHERE key = $2 AND epoch = $3 AND owner = $4;
 
--- name: is_anything_due
--- Whether a claim could find something. One definition after the other, as claims do: with EXISTS the index is read through.
-(SELECT 1 FROM definitions d CROSS JOIN LATERAL (
-    SELECT 1 FROM runs WHERE definition = d.id AND ready_at <= $1 LIMIT 1) x LIMIT 1)
-UNION ALL
-(SELECT 1 FROM runs WHERE suspect_at <= $1 LIMIT 1)
-LIMIT 1;
-
 -- name: count_due
--- How many runs are due, as far as it is worth counting ($2), and how many workers may take them.
+-- How many runs are due, as far as it is worth counting ($2), how many workers may take them, and the database's time. One
+-- definition after the other, as claims do. $3 and $4: where the look begins, as in `claim_runs`.
 SELECT (SELECT count(*) FROM (
         SELECT 1 FROM definitions d CROSS JOIN LATERAL (
-            SELECT 1 FROM runs WHERE definition = d.id AND ready_at <= $1 LIMIT $2
+            (SELECT 1 FROM runs WHERE definition = d.id AND ready_at >= $3 AND ready_at < 0 LIMIT $2)
+            UNION ALL
+            (SELECT 1 FROM runs WHERE definition = d.id AND ready_at >= $4 AND ready_at <= $1 LIMIT $2)
         ) x LIMIT $2
     ) due) + (SELECT count(*) FROM (SELECT 1 FROM runs WHERE suspect_at <= $1 LIMIT $2) suspects),
-    (SELECT count(*) FROM workers WHERE NOT reaped AND expires_at >= clock_timestamp());
+    (SELECT count(*) FROM workers WHERE NOT reaped AND expires_at >= clock_timestamp()), {now}, {at_once};
 
 -- name: release_runs
 -- Give runs back until `ready_at`, or at once if an item came that the worker has not seen. That is read off the run
@@ -772,6 +782,38 @@ WITH moved AS (
     SELECT key, 1, $3::int, $4::bigint, 'step_done', $6::text, $7::bytea, $8::bigint FROM moved
 )
 SELECT CASE WHEN count(*) = 0 THEN '{}' END FROM moved;
+
+-- name: lane_step_seek
+-- The same for a run with many turns. Also answers with the place of the row, for the next turn of the run.
+WITH moved AS (
+    UPDATE runs SET status = 'running', next_seq = $3::int + 1, updated_at = $4::bigint, wake_at = NULL,
+        frontier = $5::bytea, recoveries = 0, reason = NULL, ready_at = coalesce(ready_at, suspect_at),
+        suspect_at = NULL
+    WHERE key = $1::bigint AND epoch = $2::int AND generation = 1 AND next_seq = $3::int AND status IN {claimable}
+        AND (owner = $9::text OR owner IS NULL)
+    RETURNING key, ctid
+), written AS (
+    INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
+    SELECT key, 1, $3::int, $4::bigint, 'step_done', $6::text, $7::bytea, $8::bigint FROM moved
+)
+SELECT CASE WHEN count(*) = 0 THEN '{}' END, max(ctid)::text FROM moved;
+
+-- name: lane_step_here
+-- The same by the place of the row ($10), which the turn before has told: the index leads to every version of the row that
+-- an old snapshot keeps, and each turn adds one. If the row has moved since, the turn goes the general way.
+WITH moved AS (
+    UPDATE runs SET status = 'running', next_seq = $3::int + 1, updated_at = $4::bigint, wake_at = NULL,
+        frontier = $5::bytea, recoveries = 0, reason = NULL, ready_at = coalesce(ready_at, suspect_at),
+        suspect_at = NULL
+    WHERE ctid = $10::tid
+        AND key = $1::bigint AND epoch = $2::int AND generation = 1 AND next_seq = $3::int AND status IN {claimable}
+        AND (owner = $9::text OR owner IS NULL)
+    RETURNING key, ctid
+), written AS (
+    INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
+    SELECT key, 1, $3::int, $4::bigint, 'step_done', $6::text, $7::bytea, $8::bigint FROM moved
+)
+SELECT CASE WHEN count(*) = 0 THEN '{}' END, max(ctid)::text FROM moved;
 
 -- name: lane_steps
 -- The same for many, each at most once. NULL: all were accepted; otherwise the keys of those that were.

@@ -25,7 +25,6 @@ from perdure.errors import EngineNotOpen, StoreError
 from perdure.kernel.journal import Row
 from perdure.limits import (
     CLAIM_AGAIN_SECONDS,
-    NEVER,
     POSTGRES_CALL_SECONDS,
     POSTGRES_NOTIFY_SECONDS,
     POSTGRES_REAP_RUNS_MAX,
@@ -57,6 +56,7 @@ from perdure.store.model import (
 )
 from perdure.store.postgres import workers
 from perdure.store.postgres.batches import opens_only_itself
+from perdure.store.postgres.claims import Claims
 from perdure.store.postgres.connection import Connection, log
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.lane import Lane, Request, prepare
@@ -98,8 +98,8 @@ class PostgresStore:
         self._lane: Lane | None = None
         self._listener: Listener | None = None
         self._leases: dict[str, Lease] = {}
-        #: How many runs each worker may still claim in its present look.
-        self._shares: dict[str, int] = {}
+        #: What each worker of this store has claimed so far.
+        self._claims: dict[str, Claims] = {}
         self._notifying: asyncio.TimerHandle | None = None
         self._reopening: asyncio.Future[None] | None = None
         self._pid = os.getpid()
@@ -190,6 +190,10 @@ class PostgresStore:
         )  # fmt: skip
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._has_other_past)
+
+    def _tell_here(self) -> None:
+        if self._listener is not None:
+            self._listener.tell_here()
 
     def _has_other_past(self) -> None:
         """Memory may be ahead of the store: nothing that was decided by it is written any more (FAULTS B15)."""
@@ -380,7 +384,7 @@ class PostgresStore:
     async def unregister_worker(self, worker_id: str, at: int) -> None:
         while await self._write(workers.free_some, worker_id, False) == POSTGRES_REAP_RUNS_MAX:
             pass
-        self._shares.pop(worker_id, None)
+        self._claims.pop(worker_id, None)
         lease = self._leases.pop(worker_id, None)
         if lease is not None:
             lease.stop()
@@ -405,6 +409,9 @@ class PostgresStore:
                 freed += some
                 if some < POSTGRES_REAP_RUNS_MAX:
                     break
+        if freed:
+            for look in self._claims.values():
+                look.start_over()  # timers may have come due while their worker was dead
         return freed
 
     async def claim(
@@ -417,22 +424,23 @@ class PostgresStore:
         trusted: int = 0,
         again: bool = False,
     ) -> Sequence[RunRow]:
-        share = self._shares.get(worker_id, 0)
+        look = self._claims.setdefault(worker_id, Claims())
         if not again:
             # A look first: most sweeps find nothing.
-            share = self._shares[worker_id] = await self._read(workers.share_of_due, at, NEVER)
-        if share <= 0:
+            look.begin(at, unknown)
+            look.counted(await self._read(look.count))
+        if look.share <= 0:
             return []
-        limit, suspects_max = min(limit, share), min(suspects_max, share)
-        found = await self._write(claims.claim, worker_id, at, limit, suspects_max, unknown, trusted)
-        self._shares[worker_id] = share = share - len(found)
-        if share <= 0:  # there may be more; by then the others have had theirs
+        limit, suspects_max = min(limit, look.share), min(suspects_max, look.share)
+        try:
+            found = await self._write(look.take, worker_id, at, limit, suspects_max, trusted)
+        except BaseException:
+            look.start_over()
+            raise
+        look.taken(len(found), limit)
+        if look.share <= 0:  # there may be more; by then the others have had theirs
             asyncio.get_running_loop().call_later(CLAIM_AGAIN_SECONDS, self._tell_here)
         return found
-
-    def _tell_here(self) -> None:
-        if self._listener is not None:
-            self._listener.tell_here()
 
     async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
         await self._write(claims.acquit, worker_id, acquittals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.limits import CLAIM_BEYOND_SHARE, CLAIM_COUNTED_MAX, NEVER, POSTGRES_REAP_RUNS_MAX
+from perdure.limits import NEVER, POSTGRES_REAP_RUNS_MAX
 from perdure.store.model import Delivery, LeaseTerms, News, WorkerInfo
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.session import Session
@@ -58,15 +58,6 @@ def dead_workers(session: Session) -> frozenset[str]:
 
 def expire(session: Session, worker_ids: Sequence[str]) -> None:
     session.executemany(SQL["expire_worker"], [(worker_id,) for worker_id in worker_ids])
-
-
-def share_of_due(session: Session, at: int, most: int) -> int:
-    """How many of the runs that are due one worker should claim, so that the others get theirs. 0: nothing is due."""
-    ((due, alive),) = session.rows(SQL["count_due"], (at, CLAIM_COUNTED_MAX))
-    if not due or alive <= 1:
-        return most if due else 0
-    share: int = -(-due // alive) + CLAIM_BEYOND_SHARE
-    return share
 
 
 # -- what is new -----------------------------------------------------------------------------------------

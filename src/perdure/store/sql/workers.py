@@ -26,10 +26,12 @@ def claim(
     suspects_max: int,
     unknown: Sequence[tuple[str, str]],
     trusted: int = 0,
+    marks: Sequence[int] = (),
 ) -> Sequence[RunRow]:
+    """`marks`: where a look begins, for statements that want to know."""
     names = msgspec.json.encode([f"{workflow}\n{version}" for workflow, version in unknown]).decode()
     statement = session.sql["claim_trusted"] if trusted else session.sql["claim_runs"]
-    found = session.rows(statement, (worker_id, at, limit, names))
+    found = session.rows(statement, (worker_id, at, limit, names, *marks))
     if suspects_max:
         found += session.rows(session.sql["claim_suspects"], (worker_id, at, suspects_max, names, trusted))
     claimed = sorted(map(stored_run, found), key=lambda run: (run.ready_at, run.key))  # RETURNING promises no order
