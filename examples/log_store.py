@@ -1,4 +1,4 @@
-"""A store of your own in less than 300 lines: a file of calls, and the reference store in memory as what they come to.
+"""A store of your own in 300 lines: a file of calls, and the reference store in memory as what they come to.
 
 Every call that changes something is appended to a log as one line and synced before it is answered. A process that
 opens the file repeats the calls in order and so has the same state: the store protocol is
@@ -24,8 +24,10 @@ import msgspec
 from perdure import Engine, step, workflow
 from perdure.kernel.journal import Row
 from perdure.store.memory import MemoryStore
-from perdure.store.model import Acquittal, NewItem, NewRun, Release, Reopen, Snapshot, WorkerInfo
-from perdure.store.turn import CommitResult, Creation, Entry, Publish, Reply, Send, Spawn, Turn, Watch  # fmt: skip
+from perdure.store.model import (
+    DEFAULT_TERMS, Acquittal, LeaseTerms, NewItem, NewRun, Release, Reopen, Snapshot, WorkerInfo,
+)  # fmt: skip
+from perdure.store.turn import CommitResult, Creation, Entry, Publish, Reply, Send, Spawn, Turn, Watch
 
 POLL_SECONDS = 0.02
 
@@ -131,7 +133,7 @@ class LogStore:
     async def reopen(self, reopen: Reopen) -> bool:
         return bool(await self._change("reopen", reopen))
 
-    async def register_worker(self, worker: WorkerInfo) -> None:
+    async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         if worker.id not in self._locks:
             self._locks[worker.id] = _locked(self._lock_of(worker.id))
         await self._change("register_worker", worker)
@@ -163,6 +165,7 @@ class LogStore:
         suspects_max: int = 1,
         unknown: Sequence[tuple[str, str]] = (),
         trusted: int = 0,
+        again: bool = False,
     ) -> Any:
         return await self._change("claim", worker_id, at, limit, suspects_max, unknown, trusted)
 
@@ -189,6 +192,9 @@ class LogStore:
                 return await target(*args, **kwargs)
 
         return read
+
+    def trusted_until(self, worker_id: str) -> float | None:
+        return None  # a lock lives as long as its process
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._state.watch(callback)
@@ -251,13 +257,8 @@ DECODE: dict[str, Callable[..., tuple[Any, ...]]] = {
     "request_cancel": lambda run_id, item: (run_id, msgspec.convert(item, NewItem)),
     "register_worker": lambda worker: (msgspec.convert(worker, WorkerInfo),),
     "claim": lambda worker, at, limit, suspects, unknown, trusted: (
-        worker,
-        at,
-        limit,
-        suspects,
-        [tuple(one) for one in unknown],
-        trusted,
-    ),
+        worker, at, limit, suspects, [tuple(one) for one in unknown], trusted,
+    ),  # fmt: skip
     "acquit": lambda worker, acquittals: (worker, [msgspec.convert(one, Acquittal) for one in acquittals]),
     "commit": lambda turns: ([_turn(turn) for turn in turns],),
     "release": lambda worker, releases: (worker, [msgspec.convert(one, Release) for one in releases]),
