@@ -1,4 +1,4 @@
-"""A store of your own in 300 lines: a file of calls, and the reference store in memory as what they come to.
+"""A store of your own in about 300 lines: a file of calls, and the reference store in memory as what they come to.
 
 Every call that changes something is appended to a log as one line and synced before it is answered. A process that
 opens the file repeats the calls in order and so has the same state: the store protocol is
@@ -25,8 +25,16 @@ from perdure import Engine, step, workflow
 from perdure.kernel.journal import Row
 from perdure.store.memory import MemoryStore
 from perdure.store.model import (
-    DEFAULT_TERMS, Acquittal, LeaseTerms, NewItem, NewRun, Release, Reopen, Snapshot, WorkerInfo,
-)  # fmt: skip
+    DEFAULT_TERMS,
+    Acquittal,
+    LeaseTerms,
+    NewItem,
+    NewRun,
+    Release,
+    Reopen,
+    Snapshot,
+    WorkerInfo,
+)
 from perdure.store.turn import CommitResult, Creation, Entry, Publish, Reply, Send, Spawn, Turn, Watch
 
 POLL_SECONDS = 0.02
@@ -257,8 +265,13 @@ DECODE: dict[str, Callable[..., tuple[Any, ...]]] = {
     "request_cancel": lambda run_id, item: (run_id, msgspec.convert(item, NewItem)),
     "register_worker": lambda worker: (msgspec.convert(worker, WorkerInfo),),
     "claim": lambda worker, at, limit, suspects, unknown, trusted: (
-        worker, at, limit, suspects, [tuple(one) for one in unknown], trusted,
-    ),  # fmt: skip
+        worker,
+        at,
+        limit,
+        suspects,
+        [tuple(one) for one in unknown],
+        trusted,
+    ),
     "acquit": lambda worker, acquittals: (worker, [msgspec.convert(one, Acquittal) for one in acquittals]),
     "commit": lambda turns: ([_turn(turn) for turn in turns],),
     "release": lambda worker, releases: (worker, [msgspec.convert(one, Release) for one in releases]),
