@@ -29,7 +29,7 @@ EXPECTED = {
     "runs_held": "runs_owned",
     "ended_under_owner": "runs_ended_under_owner",
     "open_children": "runs_children",
-    "is_full": "inbox_of_run",
+    "inbox_takes": "inbox_of_run",
     "records": "journal_position",
     "list_open": "runs_open",
     "list_ended": "runs_ended",

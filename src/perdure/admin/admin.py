@@ -9,10 +9,11 @@ Every change is one atomic, durable change of the store, and may be repeated aft
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from perdure import limits
 from perdure.admin import actions, transfer
@@ -54,6 +55,8 @@ class Admin(Looking):
         super().__init__(store, registry=registry, now=now, listener=listener)
         self._rng = rng if rng is not None else random.Random()
         self._pending_max = pending_events_max
+        #: For events that their senders give no key: one of this object's, and a number.
+        self._drawn_keys = map(f"{secrets.token_urlsafe(12)}.{{}}".format, itertools.count(1))
 
     # -- ending ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +229,7 @@ class Admin(Looking):
             return await call()
         loop = asyncio.get_running_loop()
         give_up, wait = loop.time() + limits.SEND_SECONDS_MAX, limits.STORAGE_RETRY_SECONDS_MIN
-        for tries_left in reversed(range(limits.SEND_TRIES_MAX)):
+        for tries_left in range(limits.SEND_TRIES_MAX - 1, -1, -1):
             try:
                 answer = await call()
             except StoreUnavailable:
@@ -246,7 +249,7 @@ class Admin(Looking):
             type=check_text(type_name, "the type of an event"),
             data=data,
             sent_at=self._now(),
-            dedup=uuid4().hex if key is None else check_key(key),
+            dedup=next(self._drawn_keys) if key is None else check_key(key),
             policy=policy,
         )
 

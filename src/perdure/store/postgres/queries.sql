@@ -187,17 +187,14 @@ SELECT parent_key FROM runs WHERE key = $1 AND parent_key IS NOT NULL;
 -- The same for the children of a run that ends from outside. See `children_of_run`.
 SELECT {receiver} FROM runs WHERE parent_key = $1 AND coalesce(outcome, '') = '' ORDER BY key FOR NO KEY UPDATE NOWAIT;
 
--- name: has_dedup
--- Was this item taken before?
-SELECT 1 FROM inbox_keys WHERE run_key = $1 AND dedup = $2;
+-- name: inbox_takes
+-- Was this item taken before, and is there an n-th unread event of its type (the offset is n - 1)?
+SELECT EXISTS (SELECT 1 FROM inbox_keys WHERE run_key = $1 AND dedup = $2)::int,
+    EXISTS (SELECT 1 FROM inbox WHERE run_key = $1 AND kind = 'event' AND type = $3 LIMIT 1 OFFSET $4)::int;
 
 -- name: add_dedup
 -- Remember it.
 INSERT INTO inbox_keys (run_key, dedup) VALUES ($1, $2);
-
--- name: is_full
--- Is there an n-th unread event of this type (the offset is n - 1)?
-SELECT 1 FROM inbox WHERE run_key = $1 AND kind = 'event' AND type = $2 LIMIT 1 OFFSET $3;
 
 -- name: add_item
 -- Put an item into an inbox. Numbered one by one for each run, whose row is locked: a gap shows.

@@ -71,12 +71,13 @@ def request_cancel(session: Session, run_id: str, item: NewItem) -> Delivery | N
 def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int = 0) -> Delivery | rules.Refusal:
     """Put an item into an inbox, or say why not. Writes nothing unless it returns a delivery."""
     key = receiver.key
+    seen, full = _takes(session, key, item, pending_max)
     refused = rules.refusal(
         item,
         receiver.status,
-        seen=item.dedup is not None and session.row(session.sql["has_dedup"], (key, item.dedup)) is not None,
+        seen=seen,
         cancel_requested=bool(receiver.cancel_requested),
-        is_full=lambda: _is_full(session, key, item.type, pending_max),
+        is_full=lambda: full,
     )
     if refused is not None:
         return refused
@@ -85,8 +86,14 @@ def offer(session: Session, receiver: Receiver, item: NewItem, pending_max: int 
     return put(session, receiver, item)
 
 
-def _is_full(session: Session, key: RunKey, kind: str, pending_max: int) -> bool:
-    return pending_max <= 0 or session.row(session.sql["is_full"], (key, kind, pending_max - 1)) is not None
+def _takes(session: Session, key: RunKey, item: NewItem, pending_max: int) -> tuple[bool, bool]:
+    """Whether the inbox had this item before, and whether it is full of its type: one statement, since all that a store
+    on another machine does for a sender is round trips."""
+    if item.dedup is None and item.kind is not ItemKind.EVENT:
+        return False, False
+    found = session.row(session.sql["inbox_takes"], (key, item.dedup, item.type, max(pending_max - 1, 0)))
+    seen, full = found or (0, 0)
+    return bool(seen), bool(full) or pending_max <= 0
 
 
 def put(session: Session, receiver: Receiver, item: NewItem, publication: int = 0) -> Delivery:

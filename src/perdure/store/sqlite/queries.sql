@@ -188,17 +188,14 @@ SELECT parent_key FROM runs WHERE key = ? AND parent_key IS NOT NULL;
 -- The same for the children of a run that ends from outside.
 SELECT {receiver} FROM runs WHERE parent_key = ? AND finished_at IS NULL;
 
--- name: has_dedup
--- Was this item taken before?
-SELECT 1 FROM inbox_keys WHERE run_key = ? AND dedup = ?;
+-- name: inbox_takes
+-- Was this item taken before, and is there an n-th unread event of its type (the offset is n - 1)?
+SELECT EXISTS (SELECT 1 FROM inbox_keys WHERE run_key = ?1 AND dedup = ?2),
+    EXISTS (SELECT 1 FROM inbox WHERE run_key = ?1 AND kind = 'event' AND type = ?3 LIMIT 1 OFFSET ?4);
 
 -- name: add_dedup
 -- Remember it.
 INSERT INTO inbox_keys (run_key, dedup) VALUES (?, ?);
-
--- name: is_full
--- Is there an n-th unread event of this type (the offset is n - 1)?
-SELECT 1 FROM inbox WHERE run_key = ? AND kind = 'event' AND type = ? LIMIT 1 OFFSET ?;
 
 -- name: add_item
 -- Put an item into an inbox.
