@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from perdure.kernel.journal import Row
@@ -88,6 +89,9 @@ def batches_of(requests: Sequence[_Request], places: Places) -> list[Batch]:
                 steps.append(turn)
             else:
                 found.append(_step_of_many(turn, places.take(turn.key)))
+    # Runs are locked in the order of the arrays: by key, as everybody does (docs/reference/locks.md).
+    for turns in (steps, others, ends):
+        turns.sort(key=_KEY)
     if len(steps) == 1:
         found.append(_step(steps[0]))
     elif steps:
@@ -99,6 +103,9 @@ def batches_of(requests: Sequence[_Request], places: Places) -> list[Batch]:
     if creations:
         found.append(_runs(creations))
     return found
+
+
+_KEY: Final = attrgetter("key")
 
 
 def _step(turn: Turn) -> Batch:
