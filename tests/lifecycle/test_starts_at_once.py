@@ -12,7 +12,8 @@ import pytest
 
 from perdure import Engine, step, workflow
 from perdure.errors import Stuck
-from perdure.store.sqlite import SQLiteStore, inline_commit
+from perdure.store.sql import inline_commit
+from perdure.store.sqlite import SQLiteStore
 from support.lives import run_async
 
 _tasks: dict[str, Any] = {}
