@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.instructions import STEPS, TOLERANCE, VERSION, Counter, budgets, counted
+
 from perdure.engine import fast_path
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure.store.sql import job_thread
-from perdure.store.sql import inline_commit
+from perdure.store.sql import inline_commit, job_thread
 from perdure.store.sqlite import SQLiteStore, wal
 from perdure.store.sqlite.session import Session
 from perdure.testing.store.batches import create_many

@@ -46,7 +46,7 @@ class Request(NamedTuple):
         return None
 
 
-#: So long the loop's thread waits for an answer on the spot. What takes longer is slow, and takes at most a twentieth of
+#: So long the loop's thread waits for an answer. What takes longer is slow, and takes at most a twentieth of
 #: the loop's time: a server next door answers in a fifth of it.
 INLINE_WAIT_SECONDS_MAX: Final = 0.001
 #: So few turns are waited for: more of them gather the next group meanwhile.
