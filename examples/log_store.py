@@ -212,12 +212,12 @@ class LogStore:
 
 
 READS = {
-    "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "reply",
+    "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "standings", "reply",
     "publications", "dead_letters", "expired_events",
 }  # fmt: skip
 PLAIN = {
     "terminate", "resume", "pause", "unpause", "delete", "spread", "replay_dead_letter", "remove_dead_letters",
-    "tidy_events", "park",
+    "tidy_events", "park", "drain_worker",
 }  # fmt: skip
 
 

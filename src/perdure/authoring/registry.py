@@ -73,6 +73,9 @@ class _Table(Generic[T]):
     def keys(self) -> list[str]:
         return list(self._entries)
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
 
 class Definition(Protocol):
     """A decorated workflow. Its spec is built on first use, when every name in its annotations exists."""
@@ -94,6 +97,8 @@ class Registry:
     def __init__(self, *workflows: Definition) -> None:
         self._workflows: dict[str, _Table[Definition]] = {}
         self._events: _Table[EventSpec] = _Table("event")
+        self._served: tuple[tuple[str, str], ...] = ()
+        self._served_marks = (0, -1)
         for one in workflows:
             self.add_workflow(one, one.place)
 
@@ -114,7 +119,9 @@ class Registry:
     def add_workflow(self, definition: Definition, place: Place) -> None:
         name = definition.name
         # The clash inside a name is per version; two functions may be two versions of one workflow.
-        table = self._workflows.get(name) or _Table[Definition](f"workflow {name!r} version")
+        table = self._workflows.get(name)
+        if table is None:
+            table = _Table[Definition](f"workflow {name!r} version")
         table.add(definition.version, definition, place)
         self._workflows[name] = table
 
@@ -141,6 +148,16 @@ class Registry:
                 f"no workflow is called {name!r} in this process.{hint} Import the module that defines it."
             )
         return table[newest(table.keys())].spec
+
+    def served(self) -> tuple[tuple[str, str], ...]:
+        """Name and version of every workflow, in their order: what a worker says that it runs."""
+        # Asked for at each sweep: sorting a thousand of them takes longer than to see that there is nothing new.
+        marks = id(self._workflows), sum(map(len, self._workflows.values()))
+        if marks != self._served_marks:
+            names = self.workflow_names()
+            self._served = tuple((name, version) for name in sorted(names) for version in names[name])
+            self._served_marks = marks
+        return self._served
 
     def workflow_names(self) -> Mapping[str, list[str]]:
         return {name: sorted(table.keys(), key=version_order) for name, table in self._workflows.items()}

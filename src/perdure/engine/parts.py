@@ -15,6 +15,9 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from perdure import __version__ as RELEASE
 from perdure import limits
 from perdure.admin.listener import Listener
 from perdure.engine.client import Client
@@ -81,8 +84,9 @@ class EngineParts:
     def _new_info(self, name: str) -> WorkerInfo:
         worker_id = uuid.UUID(int=self._engine.rng.getrandbits(128), version=4).hex
         return WorkerInfo(
-            id=worker_id, name=name, host=socket.gethostname(), pid=self.pid, started_at=self._clock.now()
-        )
+            id=worker_id, name=name, host=socket.gethostname(), pid=self.pid, started_at=self._clock.now(),
+            release=RELEASE, definitions=self._engine.registry.served(),
+        )  # fmt: skip
 
     async def _begin_worker(self, info: WorkerInfo) -> None:
         """Make the worker that was registered, and its sweep."""
@@ -100,11 +104,18 @@ class EngineParts:
         worker.requests.cursor = news.cursor
         # Random numbers of its own: how often it sweeps must not decide what runs draw in a test with a fixed seed.
         own = random.Random(rng.getrandbits(64))
-        self.sweep = Sweep(worker, self._store, engine.settings, self._clock, own)
+        self.sweep = Sweep(worker, self._store, engine.settings, self._clock, own, self._introduce_again)
         self.worker = worker
         self._tenure = Tenure(self._store, worker, engine.settings.lease, self._lease_over)
         engine.prepare(worker)
         self._tenure.look()
+
+    async def _introduce_again(self) -> None:
+        """Tell the others if workflows were defined since the worker was registered."""
+        info, definitions = self._info, self._engine.registry.served()
+        if info is not None and definitions != info.definitions:
+            self._info = msgspec.structs.replace(info, definitions=definitions)
+            await self._store.register_worker(self._info, self._engine.settings.terms)
 
     def _start_sweeping(self) -> None:
         def ended(task: asyncio.Task[None]) -> None:
@@ -236,9 +247,24 @@ class EngineParts:
             self.sweeper.cancel()
             await asyncio.wait({self.sweeper}, timeout=self._clock.poll(limits.CLOSE_SECONDS_MAX))
         if self.worker is not None:
-            await self.worker.close(grace)
+            await self._close_worker(self.worker, grace)
         if self._info is not None:
             await self._unregister(self._info)
+
+    async def _close_worker(self, worker: Worker, grace: float) -> None:
+        # Only if it takes a while: most workers are gone before anybody could have seen that they go.
+        telling = asyncio.ensure_future(self._tell_leaving(worker)) if worker.attempts.running else None
+        try:
+            await worker.close(grace)
+        finally:
+            if telling is not None:
+                telling.cancel()
+
+    async def _tell_leaving(self, worker: Worker) -> None:
+        try:
+            await self._store.drain_worker(worker.id, self._clock.now())
+        except Exception as error:  # it is for people to see; what has to be stored is tried again by those who store it
+            logger.info("the others could not be told that this worker leaves: %s", describe(error))
 
     async def answered(self, leaving: Awaitable[None]) -> None:
         """Wait for the store, not for ever: a disk that hangs must not keep the program from ending

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from perdure import limits
 from perdure.engine.clock import Timekeeper
@@ -27,12 +27,21 @@ logger = logging.getLogger("perdure.recovery")
 class Sweep:
     """One task per worker that keeps runs moving."""
 
-    def __init__(self, worker: Worker, store: Store, settings: Settings, clock: Timekeeper, rng: random.Random) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        store: Store,
+        settings: Settings,
+        clock: Timekeeper,
+        rng: random.Random,
+        introduce_again: Callable[[], Awaitable[None]],
+    ) -> None:
         self._worker = worker
         self._store = store
         self._settings = settings
         self._clock = clock
         self._rng = rng
+        self._introduce_again = introduce_again
         self._requests = worker.requests
         self._outages = Outages(logger)
         self._reap_at = 0.0
@@ -98,6 +107,7 @@ class Sweep:
             if not await renew(self._store, self._worker.id, self._clock):
                 self.is_over = True
                 return
+            await self._introduce_again()
             await self._store.reap(self._worker.id, now)
             await self._tidy_events(now)
             self._requests.spread = True

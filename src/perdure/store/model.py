@@ -191,13 +191,42 @@ class Snapshot(Struct, frozen=True, gc=False):
 
 
 class WorkerInfo(Struct, frozen=True, gc=False):
-    """A worker process. `id` is random per start; `name` is only a label."""
+    """What a worker says of itself. `id` is random per start; `name` is only a label."""
 
     id: str
     name: str
     host: str
     pid: int
     started_at: int
+    #: Of perdure; "" if it did not say.
+    release: str = ""
+    #: The workflows and versions that it runs.
+    definitions: tuple[tuple[str, str], ...] = ()
+
+
+class LeaseStanding(Struct, frozen=True, gc=False):
+    """How the lease of a worker stands, all by the clock of the store."""
+
+    now: int
+    renewed_at: int
+    #: When somebody who renews as often as this worker said it would counts as silent.
+    silent_at: int
+    #: From when on others take its runs if it says nothing until then: the end of the lease, or before that if its
+    #: process is known to be gone.
+    take_over_at: int
+    ends_at: int
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """What a store knows of a registered worker besides what that says of itself. Whether it is dead is asked
+    elsewhere (`dead_workers`)."""
+
+    #: Open runs that are its own now.
+    held: int = 0
+    #: When it began to leave; None: it has not.
+    draining_since: int | None = None
+    #: None: in this store workers have no leases.
+    lease: LeaseStanding | None = None
 
 
 class LeaseTerms(Struct, frozen=True, gc=False):

@@ -52,6 +52,7 @@ from perdure.store.model import (
     RunRow,
     Snapshot,
     Spread,
+    Standing,
     Status,
     WorkerInfo,
 )
@@ -173,7 +174,13 @@ class WorkerStore(Protocol):
     """What a worker does with the runs that it holds."""
 
     async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
-        """The worker is there, and will `renew` at each interval. Repeating it is a renewal."""
+        """The worker is there, and will `renew` at each interval. Repeating it is a renewal, and says anew which
+        workflows it runs."""
+        ...
+
+    async def drain_worker(self, worker_id: str, at: int) -> None:
+        """The worker has begun to leave: it takes no more runs, and gives back what it has. For others to see, and no
+        share of what is due is kept for it. The first time counts."""
         ...
 
     async def unregister_worker(self, worker_id: str, at: int) -> None:
@@ -285,6 +292,10 @@ class ReadStore(Protocol):
 
     async def dead_workers(self) -> frozenset[str]:
         """Those of the registered workers that are dead, and that nobody has reaped yet. Writes nothing."""
+        ...
+
+    async def standings(self) -> Mapping[str, Standing]:
+        """How the registered workers stand, by id: what each holds, whether it leaves, its lease. Writes nothing."""
         ...
 
     async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002

@@ -123,6 +123,12 @@ class StepRunner:
         """What is under way goes on."""
         self._capacity.accepting = False
 
+    def forget_held(self, resident: Resident) -> None:
+        """Attempts that wait for a place will get none any more: other workers begin them."""
+        for location, attempt in list(resident.attempts.items()):
+            if attempt.held_by:
+                self.cancel(resident, location)
+
     async def drain(self, grace: float) -> None:
         """Start nothing more, give running attempts `grace` seconds, then cancel what is left."""
         self._capacity.close()

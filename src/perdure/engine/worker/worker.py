@@ -41,6 +41,8 @@ logger = logging.getLogger("perdure.worker")
 
 #: What is waited at least for results to be stored and runs to be given back, however short the grace.
 _LEAVING_SECONDS_MIN = 0.5
+#: How often a worker that leaves looks for runs that it has done with.
+_HAND_OVER_SECONDS = 0.02
 
 
 class Worker:
@@ -147,8 +149,14 @@ class Worker:
         self.attempts.begin_nothing_more()
 
     async def close(self, grace: float) -> None:
-        """Let running steps finish and their results be stored, within the grace; then let go of every run."""
-        await self.attempts.drain(grace)
+        """Let running steps finish and their results be stored, within the grace; then let go of every run. Those that
+        have nothing running here are given back at once: why should they wait for the steps of others?"""
+        handing_over = asyncio.ensure_future(self._hand_over_idle()) if self.attempts.running else None
+        try:
+            await self.attempts.drain(grace)
+        finally:
+            if handing_over is not None:
+                handing_over.cancel()
         # By the clock: on a busy machine a sleep of 10 ms may take a second (tests/lifecycle/test_close_is_bounded.py).
         until = self._loop.time() + max(grace, _LEAVING_SECONDS_MIN)
         while self._is_moving():
@@ -160,6 +168,15 @@ class Worker:
             self.leaving.drop(resident)
         self.leaving.send_all()
         await self._lifetime.finish(max(until - self._loop.time(), _LEAVING_SECONDS_MIN))
+
+    async def _hand_over_idle(self) -> None:
+        """Give back whatever waits, now and as the steps under way end."""
+        while True:
+            for resident in list(self.residents):
+                self.attempts.forget_held(resident)
+                if resident.is_idle:
+                    self.leaving.evict(resident)
+            await asyncio.sleep(_HAND_OVER_SECONDS)
 
     def _is_moving(self) -> bool:
         return any(r.in_flight or r.arrivals.outcomes or r.queued for r in self.residents)

@@ -42,6 +42,7 @@ from perdure.store.model import (
     RunRow,
     Snapshot,
     Spread,
+    Standing,
     Status,
     WorkerInfo,
 )
@@ -146,6 +147,9 @@ class MemoryStore:
     async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         self.tables.workers[worker.id] = worker
 
+    async def drain_worker(self, worker_id: str, at: int) -> None:
+        workers.drain(self.tables, worker_id, at)
+
     async def unregister_worker(self, worker_id: str, at: int) -> None:
         workers.remove_worker(self.tables, worker_id)
         self.tables.hint()
@@ -229,6 +233,9 @@ class MemoryStore:
 
     async def dead_workers(self) -> frozenset[str]:
         return frozenset(self.tables.dead_workers & self.tables.workers.keys())
+
+    async def standings(self) -> Mapping[str, Standing]:
+        return workers.standings(self.tables)
 
     async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
         return reads.publications(self.tables, type, limit, after)

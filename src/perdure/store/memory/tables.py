@@ -158,6 +158,8 @@ class Tables:
     children: dict[RunKey, list[Run]] = field(default_factory=dict[RunKey, list[Run]])
     workers: dict[str, WorkerInfo] = field(default_factory=dict[str, WorkerInfo])
     dead_workers: set[str] = field(default_factory=set[str])
+    #: Since when workers have been leaving.
+    draining: dict[str, int] = field(default_factory=dict[str, int])
     #: Unread items of all runs, oldest first: what `news` looks through from its end.
     arrivals: dict[int, RunKey] = field(default_factory=dict[int, RunKey])
     #: The first item gets 2, because 0 means "from now on" to `news` and a cursor must differ from it.

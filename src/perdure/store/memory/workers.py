@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from perdure.limits import AT_ONCE, NEVER
 from perdure.store.memory import events
 from perdure.store.memory.tables import Run, Tables, check_storable
-from perdure.store.model import CLAIMABLE, Acquittal, Delivery, News, Release, RunKey, RunRow, Status
+from perdure.store.model import CLAIMABLE, Acquittal, Delivery, News, Release, RunKey, RunRow, Standing, Status
 
 # -- workers ---------------------------------------------------------------------------------------------
 
 
 def remove_worker(tables: Tables, worker_id: str) -> None:
-    tables.workers.pop(worker_id, None)
+    _forget(tables, worker_id)
     for run in tables.runs.values():
         if run.owner == worker_id:
             run.recoveries = 0  # it left in order: that is no recovery
@@ -24,9 +25,24 @@ def remove_worker(tables: Tables, worker_id: str) -> None:
 def reap(tables: Tables, worker_id: str) -> int:
     dead = tables.dead_workers - {worker_id}
     for each in dead:
-        tables.workers.pop(each, None)
+        _forget(tables, each)
     owners = {run.owner for run in tables.runs.values() if run.owner is not None}
     return free(tables, dead | (owners - tables.workers.keys() - {worker_id}))
+
+
+def _forget(tables: Tables, worker_id: str) -> None:
+    tables.workers.pop(worker_id, None)
+    tables.draining.pop(worker_id, None)
+
+
+def drain(tables: Tables, worker_id: str, at: int) -> None:
+    if worker_id in tables.workers:
+        tables.draining.setdefault(worker_id, at)
+
+
+def standings(tables: Tables) -> Mapping[str, Standing]:
+    held = Counter(run.owner for run in tables.runs.values() if run.status in CLAIMABLE)
+    return {each: Standing(held=held[each], draining_since=tables.draining.get(each)) for each in tables.workers}
 
 
 def free(tables: Tables, owners: set[str]) -> int:

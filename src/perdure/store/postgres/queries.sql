@@ -631,7 +631,8 @@ SELECT (SELECT count(*) FROM (
             (SELECT 1 FROM runs WHERE definition = d.id AND ready_at >= $4 AND ready_at <= $1 LIMIT $2)
         ) x LIMIT $2
     ) due) + (SELECT count(*) FROM (SELECT 1 FROM runs WHERE suspect_at <= $1 LIMIT $2) suspects),
-    (SELECT count(*) FROM workers WHERE NOT reaped AND expires_at >= clock_timestamp()), {now}, {at_once};
+    (SELECT count(*) FROM workers
+        WHERE NOT reaped AND expires_at >= clock_timestamp() AND draining_since IS NULL), {now}, {at_once};
 
 -- name: release_runs
 -- Give runs back until `ready_at`, or at once if an item came that the worker has not seen. That is read off the run
@@ -909,11 +910,19 @@ SELECT array_agg(place ORDER BY place)::text, array_agg(key ORDER BY place)::tex
 
 -- name: add_worker
 -- A worker starts (or says so again, after its first call got no answer).
-INSERT INTO workers (id, name, host, pid, started_at, renewed_at, expires_at, silence)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp() + make_interval(secs => $6::float8),
-    make_interval(secs => $7::float8))
+WITH told AS (
+    INSERT INTO served (worker, definitions) VALUES ($1, $7)
+    ON CONFLICT (worker) DO UPDATE SET definitions = excluded.definitions
+)
+INSERT INTO workers (id, name, host, pid, started_at, release, renewed_at, expires_at, silence)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), clock_timestamp() + make_interval(secs => $8::float8),
+    make_interval(secs => $9::float8))
 ON CONFLICT (id) DO UPDATE SET renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
 WHERE NOT workers.reaped;
+
+-- name: drain_worker
+-- A worker has begun to leave.
+UPDATE workers SET draining_since = $2 WHERE id = $1 AND draining_since IS NULL;
 
 -- name: number_of_worker
 -- Under which its renewing connection holds a lock: free as soon as the process is gone. And the database's time.
@@ -950,11 +959,36 @@ SELECT id FROM workers WHERE reaped AND id <> $1;
 
 -- name: remove_worker
 -- A worker left, or nothing is left of one that was found dead.
+WITH forgotten AS (DELETE FROM served WHERE worker = $1)
 DELETE FROM workers WHERE id = $1;
 
 -- name: all_workers
 -- For people.
-SELECT id, name, host, pid, started_at FROM workers ORDER BY started_at, id;
+SELECT w.id, w.name, w.host, w.pid, w.started_at, w.release, coalesce(s.definitions, '[]')
+FROM workers w LEFT JOIN served s ON s.worker = w.id ORDER BY w.started_at, w.id;
+
+-- name: standings
+-- How workers stand: how many open runs each has, since when it has been leaving, and its lease: now, when it was renewed,
+-- when it counts as silent, from when on others take its runs, when it ends. They need not wait for the end of the lease if
+-- its process has let go of its lock, nor for anything if it was found dead.
+WITH held AS MATERIALIZED (
+    SELECT objid::bigint AS number FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND classid = (hashtext('perdure ' || current_schema())::bigint & 4294967295)::oid
+), leases AS (
+    SELECT id, number, draining_since, renewed_at, renewed_at + silence AS silent_at,
+        CASE WHEN reaped THEN renewed_at
+            WHEN holds_lock AND number NOT IN (SELECT number FROM held) THEN least(renewed_at + silence, expires_at)
+            ELSE expires_at END AS take_over_at,
+        expires_at
+    FROM workers
+)
+SELECT id, (SELECT count(*) FROM runs WHERE owner = leases.id AND status IN {claimable}), draining_since, {now},
+    (extract(epoch FROM renewed_at) * 1000000)::bigint, (extract(epoch FROM silent_at) * 1000000)::bigint,
+    (extract(epoch FROM greatest(take_over_at, to_timestamp(0))) * 1000000)::bigint,
+    (extract(epoch FROM greatest(expires_at, to_timestamp(0))) * 1000000)::bigint
+FROM leases;
 
 -- name: expire_worker
 -- As if its lease were over: for tests of what follows.

@@ -51,6 +51,7 @@ from perdure.store.model import (
     RunRow,
     Snapshot,
     Spread,
+    Standing,
     Status,
     WorkerInfo,
 )
@@ -381,6 +382,9 @@ class PostgresStore:
             self._leases[worker.id] = lease
             lease.start()
 
+    async def drain_worker(self, worker_id: str, at: int) -> None:
+        await self._write(workers.drain, worker_id, at)
+
     async def unregister_worker(self, worker_id: str, at: int) -> None:
         while await self._write(workers.free_some, worker_id, False) == POSTGRES_REAP_RUNS_MAX:
             pass
@@ -510,6 +514,9 @@ class PostgresStore:
 
     async def dead_workers(self) -> frozenset[str]:
         return await self._read(workers.dead_workers)
+
+    async def standings(self) -> Mapping[str, Standing]:
+        return await self._read(workers.standings)
 
     async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
         return await self._read(reads.publications, type, limit, after)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perdure.limits import NEVER, POSTGRES_REAP_RUNS_MAX
-from perdure.store.model import Delivery, LeaseTerms, News, WorkerInfo
+from perdure.store.model import Delivery, LeaseStanding, LeaseTerms, News, Standing, WorkerInfo
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.session import Session
-from perdure.store.sql.rows import stored_item, worker_info
+from perdure.store.sql.rows import definitions_text, stored_item, worker_info
 
 #: A worker whose connection is gone is dead if it said nothing for so many heartbeats: more than the longest pause
 #: between two (1.2), so that one whose connection breaks has the time to make another.
@@ -21,10 +21,15 @@ def add_worker(session: Session, worker: WorkerInfo, terms: LeaseTerms) -> tuple
     """Its number, and the database's time."""
     silence = _SILENT_HEARTBEATS * terms.heartbeat
     session.execute(SQL["add_worker"], (
-        worker.id, worker.name, worker.host, worker.pid, worker.started_at, repr(terms.seconds), repr(silence),
+        worker.id, worker.name, worker.host, worker.pid, worker.started_at, worker.release, definitions_text(worker),
+        repr(terms.seconds), repr(silence),
     ))  # fmt: skip
     ((number, now),) = session.rows(SQL["number_of_worker"], (worker.id,))
     return number, now
+
+
+def drain(session: Session, worker_id: str, at: int) -> None:
+    session.execute(SQL["drain_worker"], (worker_id, at))
 
 
 def mark_dead(session: Session, worker_id: str) -> None:
@@ -50,6 +55,19 @@ def free_some(session: Session, worker_id: str, died: bool) -> int:
 
 def workers(session: Session) -> Sequence[WorkerInfo]:
     return [worker_info(values) for values in session.rows(SQL["all_workers"])]
+
+
+def standings(session: Session) -> Mapping[str, Standing]:
+    return {
+        worker_id: Standing(held=held, draining_since=since, lease=_lease(*times))
+        for worker_id, held, since, *times in session.rows(SQL["standings"])
+    }
+
+
+def _lease(now: int, renewed_at: int, silent_at: int, take_over_at: int, ends_at: int) -> LeaseStanding:
+    return LeaseStanding(
+        now=now, renewed_at=renewed_at, silent_at=silent_at, take_over_at=take_over_at, ends_at=ends_at
+    )
 
 
 def dead_workers(session: Session) -> frozenset[str]:

@@ -21,6 +21,7 @@ Values: TypeAlias = tuple[Any, ...]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(EventPolicy).decode
+_decode_definitions = msgspec.json.Decoder(tuple[tuple[str, str], ...]).decode
 _statuses = {str(status): status for status in Status}
 _kinds = {str(kind): kind for kind in ItemKind}
 
@@ -174,8 +175,16 @@ def records(rows: Iterable[Values]) -> list[Row]:
 
 
 def worker_info(values: Values) -> WorkerInfo:
-    worker_id, name, host, pid, started_at = values
-    return WorkerInfo(id=worker_id, name=name, host=host, pid=pid, started_at=started_at)
+    worker_id, name, host, pid, started_at, release, definitions = values
+    return WorkerInfo(
+        id=worker_id, name=name, host=host, pid=pid, started_at=started_at, release=release,
+        definitions=_decode_definitions(definitions),
+    )  # fmt: skip
+
+
+def definitions_text(worker: WorkerInfo) -> str:
+    """The workflows that a worker runs, as a column keeps them."""
+    return _encode(worker.definitions).decode()
 
 
 def policy_text(policy: EventPolicy) -> str:

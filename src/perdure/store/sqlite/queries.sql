@@ -625,7 +625,12 @@ SELECT DISTINCT owner FROM runs WHERE owner IS NOT NULL AND owner NOT IN (SELECT
 
 -- name: add_worker
 -- A worker starts (or says so again, after its first call got no answer).
-INSERT INTO workers (id, name, host, pid, started_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING;
+INSERT INTO workers (id, name, host, pid, started_at, release, definitions) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET definitions = excluded.definitions;
+
+-- name: drain_worker
+-- A worker has begun to leave.
+UPDATE workers SET draining_since = ?2 WHERE id = ?1 AND draining_since IS NULL;
 
 -- name: remove_worker
 -- A worker left, or was found dead.
@@ -637,7 +642,11 @@ SELECT 1 FROM workers WHERE id = ?;
 
 -- name: all_workers
 -- For people, and for reaping.
-SELECT id, name, host, pid, started_at FROM workers ORDER BY started_at, id;
+SELECT id, name, host, pid, started_at, release, definitions FROM workers ORDER BY started_at, id;
+
+-- name: standings
+-- How workers stand: how many open runs each has, and since when it has been leaving.
+SELECT id, (SELECT count(*) FROM runs WHERE owner = workers.id AND status IN {claimable}), draining_since FROM workers;
 
 -- name: runs_held
 -- The runs a worker may work on.

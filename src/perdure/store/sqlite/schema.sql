@@ -211,5 +211,8 @@ CREATE TABLE workers (
     name       TEXT    NOT NULL,
     host       TEXT    NOT NULL,
     pid        INTEGER NOT NULL,
-    started_at INTEGER NOT NULL
+    started_at INTEGER NOT NULL,
+    release    TEXT    NOT NULL DEFAULT '',               -- of perdure
+    definitions TEXT   NOT NULL DEFAULT '[]',             -- the workflows that it runs: [[name, version], ...]
+    draining_since INTEGER                                -- when it began to leave
 ) STRICT, WITHOUT ROWID;

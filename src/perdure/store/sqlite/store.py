@@ -48,6 +48,7 @@ from perdure.store.model import (
     RunRow,
     Snapshot,
     Spread,
+    Standing,
     Status,
     WorkerInfo,
 )
@@ -342,6 +343,9 @@ class SQLiteStore:
             self._locks[worker.id] = liveness.hold(self.path, worker.id)
         await self._write(workers.add_worker, worker)
 
+    async def drain_worker(self, worker_id: str, at: int) -> None:
+        await self._write(workers.drain, worker_id, at)
+
     async def unregister_worker(self, worker_id: str, at: int) -> None:
         await self._write(workers.remove_workers, [worker_id], False)
         lock = self._locks.pop(worker_id, None)
@@ -472,6 +476,9 @@ class SQLiteStore:
     def _look_for_dead(self, session: Session) -> frozenset[str]:
         others = [worker.id for worker in workers.workers(session) if worker.id not in self._locks]
         return frozenset(worker_id for worker_id in others if liveness.is_dead(self.path, worker_id))
+
+    async def standings(self) -> Mapping[str, Standing]:
+        return await self._read(workers.standings)
 
     async def publications(self, type: str | None, limit: int, after: int = 0) -> Sequence[Publication]:  # noqa: A002
         return await self._read(reads.publications, type, limit, after)

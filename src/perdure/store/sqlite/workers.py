@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from perdure.limits import NEVER
-from perdure.store.model import Delivery, News, WorkerInfo
-from perdure.store.sql.rows import stored_item, worker_info
+from perdure.store.model import Delivery, News, Standing, WorkerInfo
+from perdure.store.sql.rows import definitions_text, stored_item, worker_info
 from perdure.store.sqlite.queries import SQL
 from perdure.store.sqlite.session import Session
 
@@ -14,7 +14,13 @@ from perdure.store.sqlite.session import Session
 
 
 def add_worker(session: Session, worker: WorkerInfo) -> None:
-    session.execute(SQL["add_worker"], (worker.id, worker.name, worker.host, worker.pid, worker.started_at))
+    session.execute(SQL["add_worker"], (
+        worker.id, worker.name, worker.host, worker.pid, worker.started_at, worker.release, definitions_text(worker),
+    ))  # fmt: skip
+
+
+def drain(session: Session, worker_id: str, at: int) -> None:
+    session.execute(SQL["drain_worker"], (worker_id, at))
 
 
 def remove_workers(session: Session, worker_ids: Iterable[str], died: bool) -> int:
@@ -28,6 +34,12 @@ def remove_workers(session: Session, worker_ids: Iterable[str], died: bool) -> i
 
 def workers(session: Session) -> Sequence[WorkerInfo]:
     return [worker_info(values) for values in session.rows(SQL["all_workers"])]
+
+
+def standings(session: Session) -> Mapping[str, Standing]:
+    return {
+        worker_id: Standing(held=held, draining_since=since) for worker_id, held, since in session.rows(SQL["standings"])
+    }
 
 
 def is_registered(session: Session, worker_id: str) -> bool:

@@ -38,6 +38,7 @@ from perdure.testing.store import (
     terminate,
     timers,
     turns,
+    workers,
 )
 from perdure.testing.store.checks import Check as Check
 from perdure.testing.store.checks import checks_of
@@ -47,7 +48,7 @@ from perdure.testing.store.kit import World as World
 from perdure.testing.store.opening import old_data_is_understood
 
 _MODULES = (
-    opening, turns, late, fences, batches, pruning, effects, inbox, events, claims, release, timers, terminate, people,
+    opening, turns, late, fences, batches, pruning, effects, inbox, events, claims, workers, release, timers, terminate, people,
     news, reading, listing, hostile, repeated, engines,
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ and `die(worker_id)` makes a worker look dead to the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,7 +24,7 @@ from perdure.kernel.operations.send import Sent
 from perdure.kernel.operations.step import StepDone
 from perdure.kernel.operations.watch import RunWatched
 from perdure.store.items import cancel_item
-from perdure.store.model import InboxItem, ItemKind, NewItem, NewRun, ParentLink, RunKey, RunRow, Status, WorkerInfo
+from perdure.store.model import InboxItem, ItemKind, NewItem, NewRun, ParentLink, RunKey, RunRow, Standing, Status, WorkerInfo
 from perdure.store.protocol import Store
 from perdure.store.turn import (
     CommitResult,
@@ -224,6 +224,11 @@ def watch(seq: int, target: str) -> Entry:
 
 def worker(worker_id: str, at: int = 1) -> WorkerInfo:
     return WorkerInfo(id=worker_id, name="test", host="here", pid=1, started_at=at)
+
+
+def without_leases(standings: Mapping[str, Standing]) -> dict[str, Standing]:
+    """What stores have alike: times of leases are another each time, and not every store has them."""
+    return {name: msgspec.structs.replace(one, lease=None) for name, one in standings.items()}
 
 
 # -- short ways ------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from perdure.testing.store.kit import (
     step_row,
     turn,
     watch,
+    without_leases,
     worker,
 )
 from perdure.testing.wrappers import FaultyStore
@@ -97,6 +98,7 @@ async def _snapshot(store: Store) -> dict[str, Any]:
     return {
         **{row.id: await everything(store, row.id) for row in runs},
         "workers": sorted(info.id for info in await store.workers()),
+        "standings": without_leases(await store.standings()),
         "held": {name: dict(await store.held(name)) for name in ("w1", "w2", "ghost")},
         "counts": dict(await store.count_runs()),
         "publications": list(await store.publications(None, 100)),
@@ -202,6 +204,7 @@ CALLS = [
     CallCase("terminate a child", "terminate", lambda store, _: store.terminate("b", "enough", 70)),
     CallCase("resume", "resume", lambda store, _: store.resume("parked", 70)),
     CallCase("register_worker", "register_worker", lambda store, _: store.register_worker(worker("w3"))),
+    CallCase("drain_worker", "drain_worker", lambda store, _: store.drain_worker("w1", 70)),
     CallCase("unregister_worker", "unregister_worker", lambda store, _: store.unregister_worker("w1", 70)),
     CallCase("renew", "renew", lambda store, _: store.renew("w1", 70), lambda renewed: renewed.alive),
     CallCase("reap", "reap", lambda store, _: store.reap("w1", 70)),
@@ -259,6 +262,7 @@ CALLS = [
     CallCase("dead_letters", "dead_letters", lambda store, _: store.dead_letters(None, 9), list),
     CallCase("expired_events", "expired_events", lambda store, _: store.expired_events(), dict),
     CallCase("dead_workers", "dead_workers", lambda store, _: store.dead_workers(), lambda dead: dead),
+    CallCase("standings", "standings", lambda store, _: store.standings(), without_leases),
     CallCase("workers", "workers", lambda store, _: store.workers(), lambda found: sorted(w.id for w in found)),
 ]
 

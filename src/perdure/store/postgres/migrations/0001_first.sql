@@ -11,6 +11,7 @@
 --   types             one row for each type of events: the lock that publishing and waiting both take
 --   workers           a lease by the database's clock; `reaped`: found dead, and not to be renewed any more; `holds_lock`:
 --                     its process holds an advisory lock, and is dead if that is free and it was silent for `silence`
+--   served            the workflows that each worker runs, apart from what it renews every few seconds: [[name, version], ...]
 --
 -- fillfactor: room for the new version of a row on its page, without which no update can be HOT.
 
@@ -197,5 +198,12 @@ CREATE TABLE workers (
     expires_at timestamptz NOT NULL,
     silence    interval    NOT NULL,
     holds_lock boolean     NOT NULL DEFAULT false,
-    reaped     boolean     NOT NULL DEFAULT false
+    reaped     boolean     NOT NULL DEFAULT false,
+    release    text        NOT NULL,
+    draining_since bigint
 ) WITH (fillfactor = 50);
+
+CREATE TABLE served (
+    worker      text COLLATE "C" PRIMARY KEY,
+    definitions text NOT NULL
+);
