@@ -238,7 +238,7 @@ def test_no_worker_knows_the_workflow(lives: Lives, monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         async with lives.engine(worker=False) as client:
             await client.start(waits(), id="run")
-            async with lives.engine(registry=Registry()):
+            async with lives.engine(registry=Registry(), name="north"):
 
                 async def noticed() -> bool:
                     return (await client.status("run")).reason is not None
@@ -246,7 +246,10 @@ def test_no_worker_knows_the_workflow(lives: Lives, monkeypatch: pytest.MonkeyPa
                 await until(noticed)
                 reason = await client.admin.why("run")
         assert reason.kind == "unknown-workflow"
-        assert reason.text.startswith("no worker knows workflow 'waits' version '1'")
+        assert reason.text.startswith("no living worker knows workflow 'waits' version '1'; worker 'north' (pid ")
+        assert reason.text.endswith(
+            "runs nothing. Start one that does: `perdure worker --app ...`, or register that version again."
+        )
 
     run_async(main())
 
@@ -274,8 +277,9 @@ def test_no_worker_knows_the_workflow_of_a_run_that_waited(
                 reason = await client.admin.why("run")
             assert (await client.status("run")).waiting[0].kind == "receive"
         assert reason.kind == "unknown-workflow"
-        gone = "" if alive else ", and none is alive now"
-        assert reason.text.startswith(f"no worker knows workflow 'waits' version '1'{gone}. Start one that does: ")
+        who = "no living worker knows" if alive else "no worker knows"
+        assert reason.text.startswith(f"{who} workflow 'waits' version '1'")
+        assert (", and none is alive now. Start one that does: " in reason.text) is not alive
 
     run_async(main())
 

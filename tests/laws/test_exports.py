@@ -22,7 +22,7 @@ EXPORTED = {
         workflow
     """,
     "perdure.admin": """
-        Admin Checked DeadLetterView HistoryEntry PublishedView Reason
+        Admin Checked DeadLetterView HistoryEntry PublishedView Reason WorkerView
     """,
     "perdure.errors": """
         ActionRefused BadArgument BadDefinition BranchCancelled ChildCancelled ChildFailed CompensationFailed

@@ -25,8 +25,8 @@ CALLS = frozenset(
 #: Those that only read: the store cannot have changed.
 READS = frozenset(
     {
-        "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "dead_workers", "standings",
-        "publications", "dead_letters", "expired_events", "reply",
+        "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "dead_workers",
+        "standings", "publications", "dead_letters", "expired_events", "reply",
     }
 )  # fmt: skip
 

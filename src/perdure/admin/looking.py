@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.admin.check import Checked, check
+from perdure.admin.fleet import WorkerView, worker_views
 from perdure.admin.listener import Listener
 from perdure.admin.reading import row_of
 from perdure.admin.views import (
@@ -28,7 +29,7 @@ from perdure.given import shown, text_of
 from perdure.kernel.journal import from_row
 from perdure.kernel.outcomes import Fail
 from perdure.kernel.verbs.checks import check_text, check_whole
-from perdure.store.model import InboxItem, RunFilter, RunRow, Status, WorkerInfo
+from perdure.store.model import InboxItem, RunFilter, RunRow, Status
 from perdure.store.protocol import Store
 
 
@@ -136,9 +137,9 @@ class Looking:
 
     # -- workers and events ----------------------------------------------------------------------------------------
 
-    async def workers(self) -> Mapping[str, WorkerInfo]:
-        """The workers that are registered, by id."""
-        return {worker.id: worker for worker in await self.store.workers()}
+    async def workers(self) -> Mapping[str, WorkerView]:
+        """The workers that are registered, by id, the oldest first: how they stand, what they run and hold."""
+        return {worker.id: worker for worker in await worker_views(self.store)}
 
     async def published(
         self,

@@ -7,13 +7,17 @@ code waits for. A run that waits for a child is asked about in turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
 
 from perdure import limits
+from perdure.admin.attendance import Attendance
+from perdure.admin.fleet import worker_views
 from perdure.admin.reading import counting, frontier_of, records_of, row_of
+from perdure.admin.reason import Reason as Reason
+from perdure.admin.reason import clock, text_of
+from perdure.admin.reason import lasting as lasting_of
 from perdure.admin.views import moment
 from perdure.errors import CorruptRecord
 from perdure.kernel.ending import GRACE_LOCATION
@@ -22,7 +26,7 @@ from perdure.kernel.journal import from_row
 from perdure.kernel.operations.base import KINDS, Operation
 from perdure.kernel.operations.step import StepOperation, last_failure
 from perdure.kernel.outcomes import EndCancelled, Fail
-from perdure.store.model import InboxItem, ItemKind, RunRow, Status, WorkerInfo
+from perdure.store.model import InboxItem, ItemKind, RunRow, Status
 from perdure.store.protocol import Store
 
 #: How the reason of a parked run begins, and what kind of trouble that is.
@@ -40,25 +44,6 @@ _PARKED = {
     "Forbidden": "forbidden",
     "Nondeterministic": "forbidden",
 }
-
-
-class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run is not moving. `kind` is for programs, `text` for people; the rest is what the text is made of."""
-
-    run_id: str
-    #: completed, failed, cancelled, parked-..., paused, no-worker, worker-died, unknown-workflow, due, cancelling,
-    #: step-running, step-waiting, step-due, step-backoff, event, child, run, sleep, send, publish, reply, nothing
-    kind: str
-    text: str
-    since: datetime | None = None
-    until: datetime | None = None
-    location: str = ""
-    site: str = ""
-    worker: str = ""
-    #: Of the child, or the other run, that it waits for.
-    child: Reason | None = None
-    #: What else it waits for, and what else is worth knowing.
-    also: tuple[str, ...] = ()
 
 
 #: What keeps a step of a run from beginning, named as the limit; "" if its code runs; None if that is not known here.
@@ -83,8 +68,7 @@ class _Looking:
         self._store = store
         self._now = now
         self._place_of = place_of
-        self._workers: dict[str, WorkerInfo] | None = None
-        self._dead: frozenset[str] = frozenset()
+        self._attendance: Attendance | None = None
 
     async def explain(self, row: RunRow, depth: int) -> Reason:
         if row.status.terminal:
@@ -92,18 +76,16 @@ class _Looking:
         if row.status is Status.PARKED:
             return self._parked(row)
         if row.status is Status.PAUSED:
-            text = (
-                f"{row.reason or 'paused'}, since {_clock(row.updated_at)}. `perdure unpause {row.id}` lets it go on."
-            )
+            text = f"{row.reason or 'paused'}, since {clock(row.updated_at)}. `perdure unpause {row.id}` lets it go on."
             return Reason(row.id, "paused", text, since=moment(row.updated_at))
-        await self._look_for_workers()
-        return self._unattended(row) or await self._attended(row, depth)
+        workers = await self._look_for_workers()
+        return workers.unattended(row) or workers.with_owner(row, await self._attended(row, depth, workers))
 
     # -- stopped -------------------------------------------------------------------------------------------------
 
     async def _ended(self, row: RunRow) -> Reason:
         ended = row.finished_at or row.updated_at
-        text = f"it has ended: {row.status} at {_clock(ended)}"
+        text = f"it has ended: {row.status} at {clock(ended)}"
         rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
         try:
             end = from_row(rows[-1]).body.outcome() if rows else None
@@ -123,72 +105,35 @@ class _Looking:
     def _parked(self, row: RunRow) -> Reason:
         reason = row.reason or "no reason was given"
         kind = _PARKED.get(reason.partition(":")[0], "other")
-        text = f"parked since {_clock(row.updated_at)}: {reason}"
+        text = f"parked since {clock(row.updated_at)}: {reason}"
         if f"perdure resume {row.id}" not in text:
             text += f"\n  When that is resolved: `perdure resume {row.id}`."
         return Reason(row.id, f"parked-{kind}", text, since=moment(row.updated_at))
 
-    # -- nobody is there -------------------------------------------------------------------------------------------
-
-    async def _look_for_workers(self) -> None:
-        if self._workers is None:
-            self._dead = await self._store.dead_workers()
-            self._workers = {one.id: one for one in await self._store.workers() if one.id not in self._dead}
-
-    def _unattended(self, row: RunRow) -> Reason | None:
-        """The run has something to do, and nobody does it."""
-        workers = self._workers or {}
-        if row.owner is not None and row.owner in workers:
-            return None
-        if row.owner is None and row.reason is not None and row.reason.startswith("no worker knows"):
-            return self._unknown(row, row.reason)
-        waits_on = row.status is Status.WAITING and (row.wake_at is None or row.wake_at > self._now)
-        if waits_on and row.owner is None:
-            return None
-        since = moment(row.updated_at if row.status is not Status.WAITING else row.wake_at or row.updated_at)
-        if not workers:
-            text = (
-                f"no worker is alive, and it has been due since {_text(since)}. Start one: `perdure worker --app ...`."
-            )
-            return None if waits_on else Reason(row.id, "no-worker", text, since=since)
-        if row.owner is not None:
-            text = "the worker that ran it died; another one takes it over at its next sweep."
-            return Reason(row.id, "worker-died", text, worker=row.owner)
-        if row.recoveries > 1:
-            text = (
-                f"its workers died {row.recoveries} times in a row without its making progress, so it may be what "
-                "kills them. It is tried again on probation, with few others or alone, after those that come before it."
-            )
-            return Reason(row.id, "suspect", text, since=since)
-        text = f"it has been due since {_text(since)}, and waits for one of {len(workers)} workers to take it."
-        return Reason(row.id, "due", text, since=since)
-
-    def _unknown(self, row: RunRow, reason: str) -> Reason:
-        """A worker had it and gave it back. Looked at before anything the code waits for: that code is nowhere
-        (tests/admin/test_why.py)."""
-        alive = "" if self._workers else ", and none is alive now"
-        text = f"{reason}{alive}. Start one that does: `perdure worker --app ...`, or register that version again."
-        return Reason(row.id, "unknown-workflow", text, since=moment(row.updated_at))
+    async def _look_for_workers(self) -> Attendance:
+        if self._attendance is None:
+            self._attendance = Attendance(await worker_views(self._store), self._now)
+        return self._attendance
 
     # -- what the code waits for -------------------------------------------------------------------------------------
 
-    async def _attended(self, row: RunRow, depth: int) -> Reason:
+    async def _attended(self, row: RunRow, depth: int, workers: Attendance) -> Reason:
         frontier = frontier_of(row)
         waits = [] if frontier is None else list(frontier.operations)
         inbox = await self._store.inbox(row.key, limits.WHY_INBOX_MAX)
         grace = next((wait.deadline for wait in waits if wait.location == GRACE_LOCATION), None)
         waits = [wait for wait in waits if wait.location != GRACE_LOCATION]
         if not waits:
-            text = f"its code is running, or about to, since {_clock(row.updated_at)}{self._by(row)}."
+            text = f"its code is running, or about to, since {clock(row.updated_at)}{workers.by(row)}."
             reason = Reason(row.id, "nothing", text, since=moment(row.updated_at), worker=row.owner or "")
         else:
             waits.sort(key=_rank)
-            reason = await self._waits_for(row, waits, depth)
+            reason = await self._waits_for(row, waits, depth, workers)
             more = (frontier.count if frontier is not None else 0) - 1 - (grace is not None)
-            reason = msgspec.structs.replace(reason, also=self._notes(row, waits, more, inbox))
+            reason = msgspec.structs.replace(reason, also=self._notes(row, waits, more, inbox, workers))
         return self._cancelling(row, reason, grace, inbox) if row.cancel_requested else reason
 
-    async def _waits_for(self, row: RunRow, waits: Sequence[Waiting], depth: int) -> Reason:
+    async def _waits_for(self, row: RunRow, waits: Sequence[Waiting], depth: int, workers: Attendance) -> Reason:
         wait = waits[0]
         since = moment(wait.since)
         where = f"{wait.location!r}{f' ({wait.site})' if wait.site else ''}"
@@ -197,29 +142,29 @@ class _Looking:
         match wait.kind:
             case "step" if wait.deadline:
                 error = await self._last_error(row, wait.location)
-                text = f"step {where} waits until {_text(until)} for its next attempt, {wait.detail}{error}"
+                text = f"step {where} waits until {text_of(until)} for its next attempt, {wait.detail}{error}"
                 text += f". `perdure retry {row.id}` begins it now."
                 return Reason(row.id, "step-backoff", text, until=until, **common)  # type: ignore[arg-type]
             case "step" if row.owner is None:
                 return Reason(row.id, "step-due", f"step {where} is to run when a worker takes it.", **common)  # type: ignore[arg-type]
             case "step":
-                kind, text = self._under_way(row, wait)
+                kind, text = self._under_way(row, wait, workers.by(row))
                 return Reason(row.id, kind, f"step {where} {text}", **common)  # type: ignore[arg-type]
             case "child":
                 child = await self._child(wait.detail, depth)
-                text = f"it waits for the child {wait.detail!r} at {where} since {_text(since)}, which "
+                text = f"it waits for the child {wait.detail!r} at {where} since {text_of(since)}, which "
                 return Reason(row.id, "child", text + _of_child(child), child=child, **common)  # type: ignore[arg-type]
             case "receive":
                 limit = min((w.deadline for w in waits if w.kind == "timer" and w.deadline), default=None)
-                at_most = f", at most until {_clock(limit)}" if limit is not None else ""
-                text = f"it waits for the event {wait.detail} at {where} since {_text(since)}{at_most}."
+                at_most = f", at most until {clock(limit)}" if limit is not None else ""
+                text = f"it waits for the event {wait.detail} at {where} since {text_of(since)}{at_most}."
                 return Reason(row.id, "event", text, until=None if limit is None else moment(limit), **common)  # type: ignore[arg-type]
             case "timer":
-                text = f"it is asleep at {where} until {_text(until)}, since {_text(since)}."
+                text = f"it is asleep at {where} until {text_of(until)}, since {text_of(since)}."
                 return Reason(row.id, "sleep", text, until=until, **common)  # type: ignore[arg-type]
             case "wait_for_run":
                 target = await self._child(wait.detail, depth)
-                text = f"it waits for the end of run {wait.detail!r} at {where} since {_text(since)}, which "
+                text = f"it waits for the end of run {wait.detail!r} at {where} since {text_of(since)}, which "
                 return Reason(row.id, "run", text + _of_child(target), child=target, **common)  # type: ignore[arg-type]
             case "publish":
                 text = f"it publishes the event {wait.detail!r} at {where}."
@@ -229,13 +174,13 @@ class _Looking:
             case _:
                 return Reason(row.id, "send", f"it sends something to {wait.detail!r} at {where}.", **common)  # type: ignore[arg-type]
 
-    def _under_way(self, row: RunRow, wait: Waiting) -> tuple[str, str]:
+    def _under_way(self, row: RunRow, wait: Waiting, by: str) -> tuple[str, str]:
         """Of a step that a worker has. Only that worker knows whether its code has begun."""
-        lasting, place = _lasting(self._now - wait.since), self._place_of(row, wait.location)
+        lasting, place = lasting_of(self._now - wait.since), self._place_of(row, wait.location)
         if place:
-            return "step-waiting", f"has been waiting for {lasting}{self._by(row)} for {_PLACES[place]}."
+            return "step-waiting", f"has been waiting for {lasting}{by} for {_PLACES[place]}."
         how = "running" if place == "" else "running, or waiting for a place there,"
-        return "step-running", f"has been {how} for {lasting}{self._by(row)}."
+        return "step-running", f"has been {how} for {lasting}{by}."
 
     async def _child(self, child_id: str, depth: int) -> Reason | None:
         child = await self._store.get(child_id) if depth < limits.WHY_DEPTH_MAX else None
@@ -253,7 +198,7 @@ class _Looking:
         if any(item.kind is ItemKind.CANCEL for item in inbox):
             text = "it was asked to cancel, and has not seen that yet."
         elif grace is not None:
-            text = f"it was asked to cancel, and may clean up until {_clock(grace)}."
+            text = f"it was asked to cancel, and may clean up until {clock(grace)}."
         else:
             text = "it was asked to cancel, and is cleaning up."
         return msgspec.structs.replace(
@@ -263,7 +208,9 @@ class _Looking:
             until=reason.until if grace is None else moment(grace),
         )
 
-    def _notes(self, row: RunRow, waits: Sequence[Waiting], more: int, inbox: Sequence[InboxItem]) -> tuple[str, ...]:
+    def _notes(
+        self, row: RunRow, waits: Sequence[Waiting], more: int, inbox: Sequence[InboxItem], workers: Attendance
+    ) -> tuple[str, ...]:
         notes = [f"{wait.kind} {wait.location!r}" for wait in waits[1:6]]
         if more > len(notes):
             notes.append(f"{more - len(notes)} more operations")
@@ -275,19 +222,13 @@ class _Looking:
             f"{count} unread events of type {name!r}, which it does not ask for" for name, count in unread.items()
         ]
         if row.owner is None and row.status is Status.WAITING:
-            until = f"until {_clock(row.wake_at)}, or " if row.wake_at is not None else "until "
+            until = f"until {clock(row.wake_at)}, or " if row.wake_at is not None else "until "
             notes.append(f"no worker has it in memory {until}something arrives for it")
         if row.owner is not None and row.recoveries > 2:
             notes.append(
                 f"it is on probation: its workers died {row.recoveries - 1} times in a row before, without progress"
             )
-        if not self._workers:
-            notes.append("no worker is alive")
-        return tuple(notes)
-
-    def _by(self, row: RunRow) -> str:
-        worker = (self._workers or {}).get(row.owner or "")
-        return f" on worker {worker.name!r} (pid {worker.pid} on {worker.host})" if worker is not None else ""
+        return (*notes, *workers.notes(row))
 
 
 def _rank(wait: Waiting) -> tuple[int, int]:
@@ -306,15 +247,3 @@ def _of_child(child: Reason | None) -> str:
 def _line(text: str) -> str:
     first = text.partition("\n")[0]
     return first if len(first) <= 200 else f"{first[:200]}..."
-
-
-def _clock(at: int) -> str:
-    return _text(moment(at))
-
-
-def _text(when: datetime | None) -> str:
-    return when.strftime("%Y-%m-%d %H:%M:%SZ") if when is not None else "never"
-
-
-def _lasting(microseconds: int) -> str:
-    return str(timedelta(seconds=max(0, microseconds // 1_000_000)))

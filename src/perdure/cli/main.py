@@ -16,6 +16,7 @@ from perdure.cli.exits import ExitCode, epilog
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("perdure.cli.demo:demo", "A fleet of orders, a kill -9 in the middle, and nothing lost."),
     "worker": ("perdure.cli.worker:worker", "Run workflows until SIGTERM or SIGINT."),
+    "workers": ("perdure.cli.workers:workers", "List workers: who lives, what they run, what they hold."),
     "start": ("perdure.cli.start:start", "Start a run."),
     "ls": ("perdure.cli.ls:ls", "List runs, newest first."),
     "show": ("perdure.cli.show:show", "Everything about one run."),

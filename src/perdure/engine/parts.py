@@ -263,7 +263,7 @@ class EngineParts:
     async def _tell_leaving(self, worker: Worker) -> None:
         try:
             await self._store.drain_worker(worker.id, self._clock.now())
-        except Exception as error:  # it is for people to see; what has to be stored is tried again by those who store it
+        except Exception as error:  # it is for people to see, and nothing depends on it
             logger.info("the others could not be told that this worker leaves: %s", describe(error))
 
     async def answered(self, leaving: Awaitable[None]) -> None:

@@ -100,11 +100,11 @@ async def _wait(awaitable: Awaitable[T]) -> T:
 #: Calls that a store may fail to answer.
 CALLS = frozenset(
     {
-        "create", "create_all", "append", "request_cancel", "terminate", "resume", "register_worker",
-        "drain_worker", "unregister_worker", "renew", "reap", "claim", "acquit", "held", "load", "commit", "release", "park", "news",
+        "create", "create_all", "append", "request_cancel", "terminate", "resume", "register_worker", "drain_worker",
+        "unregister_worker", "renew", "reap", "claim", "acquit", "held", "load", "commit", "release", "park", "news",
         "get", "list_runs", "count_runs", "journal", "inbox", "workers", "pause", "unpause", "reopen", "restore",
-        "delete", "dead_workers", "standings", "publish", "spread", "reply", "replay_dead_letter", "remove_dead_letters",
-        "tidy_events", "publications", "dead_letters", "expired_events",
+        "delete", "dead_workers", "standings", "publish", "spread", "reply", "replay_dead_letter",
+        "remove_dead_letters", "tidy_events", "publications", "dead_letters", "expired_events",
     }
 )  # fmt: skip
 

@@ -38,7 +38,8 @@ def workers(session: Session) -> Sequence[WorkerInfo]:
 
 def standings(session: Session) -> Mapping[str, Standing]:
     return {
-        worker_id: Standing(held=held, draining_since=since) for worker_id, held, since in session.rows(SQL["standings"])
+        worker_id: Standing(held=held, draining_since=since)
+        for worker_id, held, since in session.rows(SQL["standings"])
     }
 
 

@@ -48,8 +48,8 @@ from perdure.testing.store.kit import World as World
 from perdure.testing.store.opening import old_data_is_understood
 
 _MODULES = (
-    opening, turns, late, fences, batches, pruning, effects, inbox, events, claims, workers, release, timers, terminate, people,
-    news, reading, listing, hostile, repeated, engines,
+    opening, turns, late, fences, batches, pruning, effects, inbox, events, claims, workers, release, timers, terminate,
+    people, news, reading, listing, hostile, repeated, engines,
 )  # fmt: skip
 
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in checks_of(module))

@@ -24,7 +24,18 @@ from perdure.kernel.operations.send import Sent
 from perdure.kernel.operations.step import StepDone
 from perdure.kernel.operations.watch import RunWatched
 from perdure.store.items import cancel_item
-from perdure.store.model import InboxItem, ItemKind, NewItem, NewRun, ParentLink, RunKey, RunRow, Standing, Status, WorkerInfo
+from perdure.store.model import (
+    InboxItem,
+    ItemKind,
+    NewItem,
+    NewRun,
+    ParentLink,
+    RunKey,
+    RunRow,
+    Standing,
+    Status,
+    WorkerInfo,
+)
 from perdure.store.protocol import Store
 from perdure.store.turn import (
     CommitResult,

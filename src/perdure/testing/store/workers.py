@@ -1,4 +1,4 @@
-"""What is known of workers: what they say of themselves, what they hold, whether they leave. For people and for `why`."""
+"""What is known of workers: what they say of themselves, what they hold, whether they leave."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_a_namesake_of_a_worker_that_left_is_not_leaving(world: World) -> None:
 
 
 def check_standings_count_the_open_runs_of_each_worker(world: World) -> None:
-    """CONFORMANCE W1: neither ended nor paused ones, nor those of others; of a dead worker as long as they are its own."""
+    """CONFORMANCE W1: neither ended nor paused ones; of a dead worker as long as they are its own."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
