@@ -238,3 +238,21 @@ CLAIM_COUNTED_MAX: Final = 2_000
 CLAIM_AGAIN_SECONDS: Final = 0.1
 #: How often a worker says that it lives: three fit into a lease, so that a lost packet changes nothing.
 HEARTBEAT_SECONDS_DEFAULT: Final = 3.0
+
+# -- several workers of one command (see perdure.cli.supervisor) -----------------------------------------
+
+#: More than any machine has cores for. Each is a Python of its own with an event loop, tens of megabytes and, on
+#: PostgreSQL, five connections.
+WORKER_PROCESSES_MAX: Final = 128
+#: Pauses before a child that died is started again: from this, doubling, to the next.
+CHILD_RESTART_SECONDS_MIN: Final = 0.5
+CHILD_RESTART_SECONDS_MAX: Final = 30.0
+#: Each pause is drawn from [1 - jitter, 1 + jitter] times the computed one.
+CHILD_RESTART_JITTER: Final = 0.25
+#: A child that worked for this long and then died is a new misfortune, not the old one.
+CHILD_SETTLED_SECONDS: Final = 60.0
+#: What a child gets to import its workflows, open the store and say that it is ready, before a rolling restart gives up
+#: on it.
+CHILD_READY_SECONDS_MAX: Final = 60.0
+#: What the supervisor gives its children beyond what they give themselves, before it ends them.
+CHILD_LEAVING_SECONDS: Final = 5.0

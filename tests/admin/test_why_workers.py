@@ -60,7 +60,7 @@ async def only(engine: Engine, name: str) -> WorkerView:
 
 
 def test_workers_say_who_they_are_and_what_they_run(lives: Lives) -> None:
-    """CONFORMANCE W6: release, workflows by name and version, how many runs it holds."""
+    """CONFORMANCE W8: release, workflows by name and version, how many runs it holds."""
 
     async def main() -> None:
         registry = Registry(why_versions_2, why_versions_1, why_idle)
@@ -93,7 +93,7 @@ def test_a_workflow_that_is_defined_later_is_told(lives: Lives) -> None:
 
 
 def test_a_worker_that_leaves_is_seen_leaving(lives: Lives) -> None:
-    """CONFORMANCE W6: by others, while a step of it still runs; `why` names it, and the run goes on elsewhere."""
+    """CONFORMANCE W8: by others, while a step of it still runs; `why` names it, and the run goes on elsewhere."""
 
     async def main() -> None:
         leaving = await lives.engine(name="south").open()
@@ -262,8 +262,8 @@ def test_nobody_knows_the_workflow_and_who_knows_what() -> None:
     assert kind == "unknown-workflow"
     assert text == (
         "no living worker knows workflow 'order' version '1'; worker 'w-1' (pid 12 on h) runs order@2, a@1, b@1, c@1, "
-        "d@1, e@1 and 1 more; worker 'w-2' (pid 12 on h) runs refund@1. Start one that does: `perdure worker --app ...`, "
-        "or register that version again."
+        "d@1, e@1 and 1 more; worker 'w-2' (pid 12 on h) runs refund@1. Start one that does: "
+        "`perdure worker --app ...`, or register that version again."
     )
     assert told_of([a_worker("w")] * 7, "order").endswith("; 2 more workers")
 

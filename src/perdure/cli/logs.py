@@ -60,6 +60,11 @@ def configure(*, as_json: bool, verbose: bool) -> Say:
     if not as_json:
         handler.setFormatter(_Lines())
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    return speaker(as_json=as_json)
+
+
+def speaker(*, as_json: bool) -> Say:
+    """What prints the lines that are no log records: what a worker, or its supervisor, says of itself."""
     return _say_json if as_json else _say
 
 
