@@ -21,6 +21,8 @@ from support.lives import run_async
 from support.postgres import server
 
 APP = str(Path(__file__).parent / "ticking.py")
+#: A worker that hears of what others give back, or waits for it longer than any test does.
+_BY_WORD = {"lease": "3600", "heartbeat": "3", "sweep_interval": "60"}
 PATIENCE_SECONDS = 60.0
 
 
@@ -137,7 +139,7 @@ def test_a_clean_stop_hands_over_at_once(url: str, tmp_path: Path) -> None:
         start_working(url, path, "busy")
         start_ticking(url, path, names, 0.05)
         wait_for(lambda: len(pids(path)) == len(names) + 1)
-        with Working(url, "b", lease="3600", heartbeat="3"):
+        with Working(url, "b", **_BY_WORD):
             stopped = time.time()
             first.signal(signal.SIGTERM)
             took = seconds_to_go_on(path, names, first.pid, stopped)
@@ -159,7 +161,7 @@ def test_an_idle_worker_hands_over_everything_at_once(url: str, tmp_path: Path) 
     with Working(url, "a", lease="3600", heartbeat="3") as first:
         start_ticking(url, path, names, 0.05)
         wait_for(lambda: len(pids(path)) == len(names))
-        with Working(url, "b", lease="3600", heartbeat="3"):
+        with Working(url, "b", **_BY_WORD):
             stopped = time.time()
             first.signal(signal.SIGTERM)
             took = seconds_to_go_on(path, names, first.pid, stopped)

@@ -206,12 +206,14 @@ class PostgresStore:
         self._tell_here()
 
     async def close(self) -> None:
+        if self._notifying is not None and self._pid == os.getpid():
+            # What was given back last is what others wait for (tests/fleet/test_worker_processes.py).
+            self._notifying.cancel()
+            self._send_notification()
         writer, reader, lane, listener = self._writer, self._reader, self._lane, self._listener
         self._writer = self._reader = self._lane = self._listener = None
         if reader is None or writer is None or self._pid != os.getpid():
             return
-        if self._notifying is not None:
-            self._notifying.cancel()
         if self._reopening is not None:
             self._reopening.remove_done_callback(self._reopened)
             self._reopening.cancel()
