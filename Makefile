@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # write has to reach a disk; and what power cuts leave is tested on a disk of their own (tests/io_faults/disk.py).
 export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
-.PHONY: setup demo test test-postgres test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
+.PHONY: setup demo demo-fleet test test-postgres test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
 	$(BIN)/perdure demo
+
+demo-fleet: $(STAMP) ## three workers on a PostgreSQL that it starts: one is killed, one stopped; who had which run when
+	@PYTHONPATH=tests $(BIN)/python -m support.demo_fleet
 
 test: $(STAMP) ## the suite in memory and on SQLite, in parallel; then, without the fast path, what that has a part in
 	PERDURE_TEST_STORES=memory,sqlite $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long"

@@ -1,244 +1,246 @@
-"""The run of the demo: a shop that takes orders, and two workers, the first of which does not live to the end."""
+"""The run of `perdure demo --fleet`: three workers on PostgreSQL. One is killed, one stands still for too long.
+
+orders 1    all three work; the one that is in the middle of most gets SIGKILL; the others take over
+orders 2    of the two that are left, one gets SIGSTOP and keeps its connections; after its lease the last one has
+            its runs; then it gets SIGCONT, in the middle of steps that another one has finished meanwhile
+orders 3    it serves again, under another id
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
+import re
+import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
 
-import apsw
-import msgspec
-
-from perdure.admin.views import HistoryEntry, RunView
-from perdure.cli.demo_evidence import Evidence, Snapshot, count_states, executions_of, read_traces, snapshot, state_of
-from perdure.cli.demo_orders import LOG_VARIABLE, Approved, expected_result, fulfil
+from perdure.admin.views import HistoryEntry
+from perdure.cli.demo_evidence import Execution, count_states, executions_of, read_traces, recorded_steps, state_of
+from perdure.cli.demo_fleet_evidence import TERMS, Fall, FleetEvidence
+from perdure.cli.demo_owners import Owners
+from perdure.cli.demo_processes import PATIENCE_SECONDS, WorkerProcess, traces_of
+from perdure.cli.demo_shop import Shop, Tell
 from perdure.engine.engine import Engine
-from perdure.store.model import TERMINAL, Status
+from perdure.errors import BadArgument
+from perdure.store import open_store
+from perdure.store.model import RunRow, Status
 
-#: How long anything may take before the demo gives up and says so.
-PATIENCE_SECONDS = 20.0
-#: Between two orders, and for all of them together: many are under way at once, and more do not take longer.
-ORDER_SECONDS_MAX = 0.3
-ORDERS_SECONDS_MAX = 3.6
-#: From the order to its approval.
-APPROVAL_SECONDS = 0.6
-#: One order in so many is approved only after the kill, so that some wait for their event when it comes.
-LATE_EVERY = 4
-#: What the kill wants to find at least; it comes at the first moment that has all of it.
-MIX = {"done": 2, "in a step": 2, "asleep": 2, "waiting for Approved": 2}
+T = TypeVar("T")
 
-Tell = Callable[..., None]
-
-
-class WorkerProcess:
-    """`perdure worker` in a process of its own."""
-
-    def __init__(self, process: asyncio.subprocess.Process, began: float) -> None:
-        self._process = process
-        self._drain: asyncio.Task[bytes] | None = None
-        self.began = began
-        self.ready = 0.0
-
-    @classmethod
-    async def start(cls, directory: Path, number: int) -> WorkerProcess:
-        began = time.time()
-        with open(directory / f"worker-{number}.log", "wb") as log:  # noqa: ASYNC230  # a local file, once
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "perdure", "worker", "--json", "--app", "perdure.cli.demo_orders",
-                "--store", str(directory / "orders.db"), "--name", f"worker-{number}",
-                stdout=asyncio.subprocess.PIPE, stderr=log,
-                env={**os.environ, LOG_VARIABLE: str(directory / "steps.log")},
-            )  # fmt: skip
-        return cls(process, began)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def wait_ready(self) -> None:
-        stdout = self._process.stdout
-        if stdout is None:
-            raise RuntimeError("the worker has no output to read")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while line := await stdout.readline():
-                if msgspec.json.decode(line).get("event") == "ready":
-                    self.ready = time.time()
-                    self._drain = asyncio.create_task(stdout.read())
-                    return
-        raise RuntimeError("a worker of the demo ended before it was ready; its log is beside the database")
-
-    async def kill(self) -> float:
-        """SIGKILL: no handler runs, nothing is flushed. Returns when it was sent."""
-        at = time.time()
-        self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
-        return at
-
-    async def stop(self) -> int:
-        """SIGTERM; its exit code."""
-        self._process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self._process.wait()
-
-    async def make_sure_it_is_gone(self) -> None:
-        if self._process.returncode is None:
-            await self.kill()
-        if self._drain is not None:
-            await self._drain
+WORKERS = 3
+#: Between two orders.
+ORDER_SECONDS = 0.2
+#: Parts of all orders that are taken before the kill and before the stop; the rest comes at the end.
+BEFORE_KILL, BEFORE_STOP = 0.5, 0.35
+#: A signal comes in the middle: in so many steps, each begun no longer ago than that (they take 0.25 to 0.5 s).
+STEPS_UNDER_WAY, FRESH_SECONDS = 2, 0.15
+#: After so long of waiting for that moment, one such step will do.
+CHOOSY_SECONDS = 2.0
+#: From the first of some orders to the signal, at least: so that the picture shows who has them before.
+QUIET_SECONDS = 1.0
+#: Workers are told by the environment, like all settings.
+SETTINGS = {"PERDURE_LEASE": str(TERMS.lease), "PERDURE_HEARTBEAT": str(TERMS.heartbeat)}
 
 
-class Shop:
-    """The client: starts orders and approves them. Has no worker, and does not notice when one dies."""
+def with_own_schema(url: str) -> str:
+    """The URL with a schema that nothing else is in. Raises `BadArgument`."""
+    open_store(url)  # says what is wrong with it, or that psycopg is missing; opens nothing
+    from perdure.store.postgres.url import parse
 
-    def __init__(self, engine: Engine, orders: int) -> None:
-        self.engine = engine
-        self.orders = [f"order-{number:02}" for number in range(1, orders + 1)]
-        self.expected = {run: expected_result(run, self._cents(run), "ann") for run in self.orders}
-        #: When each approval was durable.
-        self.sent: dict[str, float] = {}
-        self.late = set(self.orders[LATE_EVERY - 1 :: LATE_EVERY])
-
-    def _cents(self, run: str) -> int:
-        return 1_000 + int(run.rpartition("-")[2])
-
-    async def open_for_business(self) -> None:
-        """Take an order every now and then; approve most of them a moment later."""
-        async with asyncio.TaskGroup() as group:
-            for run in self.orders:
-                await self.engine.start(fulfil(run, self._cents(run)), id=run)
-                if run not in self.late:
-                    group.create_task(self._approve_soon(run))
-                await asyncio.sleep(min(ORDER_SECONDS_MAX, ORDERS_SECONDS_MAX / len(self.orders)))
-
-    async def _approve_soon(self, run: str) -> None:
-        await asyncio.sleep(APPROVAL_SECONDS)
-        await self.approve(run)
-
-    async def approve(self, run: str) -> None:
-        await self.engine.send(run, Approved(by="ann"))
-        self.sent[run] = time.time()
-
-    # -- looking -----------------------------------------------------------------------------------------------
-
-    async def views(self) -> list[RunView]:
-        return await self.engine.list(limit=1_000)
-
-    async def histories(self) -> dict[str, Sequence[HistoryEntry]]:
-        return {view.id: await self.engine.admin.history(view.id) for view in await self.views()}
-
-    async def mix(self, log: str) -> Counter[str]:
-        """How many orders are in which state. A step counts only while its body is really running."""
-        by_id = {view.id: view for view in await self.views()}
-        counts: Counter[str] = Counter(state_of(view, by_id) for run, view in by_id.items() if "/" not in run)
-        running = sum(one.end is None for one in executions_of(read_traces(log)))
-        counts["in a step"] = min(counts["in a step"], running)
-        return counts
-
-    async def until_taken_over(self, pid: int) -> float:
-        """When the worker with this pid had every run that has work to do.
-
-        Those that only wait (for time, for an event) belong to nobody until there is something to do for them.
-        """
-        store = self.engine.store
-        while True:
-            owners = {one.id for one in await store.workers() if one.pid == pid}
-            rows = [await self.engine.admin.row(view.id) for view in await self.views() if not view.status.terminal]
-            idle = (Status.WAITING, *TERMINAL)
-            if owners and all(row.owner in owners or (row.owner is None and row.status in idle) for row in rows):
-                return time.time()
-            await asyncio.sleep(0.005)
+    if re.search(r"[?&]schema=", url):
+        raise BadArgument("the demo makes a schema of its own and drops it: leave schema= out of the URL.")
+    name = f"perdure_demo_{secrets.token_hex(4)}"
+    full = f"{url}{'&' if '?' in url else '?'}schema={name}"
+    if parse(full).schema != name:
+        raise BadArgument("no schema can be added to this URL: percent-encode each ? in its password as %3F.")
+    return full
 
 
-async def perform(directory: Path, orders: int, tell: Tell) -> Evidence:
-    """Everything that happens, from the first worker's start to the last look at the database."""
+async def perform(directory: Path, url: str, orders: int, tell: Tell) -> FleetEvidence:
+    """Everything that happens, from the first worker's start to the last look at the journals."""
     workers: list[WorkerProcess] = []
     try:
-        async with Engine(directory / "orders.db", worker=False) as engine:
-            shop = Shop(engine, orders)
-            facts = await _story(directory, shop, workers, tell)
-            facts["histories"] = await shop.histories()
+        async with Engine(open_store(url), worker=False) as engine:
+            story = Story(directory, Shop(engine, orders), tell)
+            try:
+                return await story.tell_all(url, workers)
+            finally:
+                await story.end()
     finally:
         for worker in workers:
             await worker.make_sure_it_is_gone()
-    return Evidence(
-        expected=shop.expected,
-        executions=executions_of(read_traces(str(directory / "steps.log"))),
-        integrity=integrity_of(directory / "orders.db"),
-        **facts,
-    )
 
 
-async def _story(directory: Path, shop: Shop, workers: list[WorkerProcess], tell: Tell) -> dict[str, Any]:
-    first = await WorkerProcess.start(directory, 1)
-    workers.append(first)
-    await first.wait_ready()
-    tell("worker 1 is up", pid=first.pid)
-    business = asyncio.create_task(shop.open_for_business())
-    tell("the shop is open", orders=len(shop.orders))
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await _until_mixed(shop, str(directory / "steps.log"), business)
-
-    killed = await first.kill()
-    at_kill: Snapshot = snapshot(await shop.views(), await shop.histories())
-    tell("kill -9 worker 1", found=count_states(at_kill.states.values()))
-    early = min(shop.late)
-    await shop.approve(early)
-    tell("an approval is sent while no worker lives", order=early)
-
-    second = await WorkerProcess.start(directory, 2)
-    workers.append(second)
-    taking_over = asyncio.create_task(shop.until_taken_over(second.pid))
-    await second.wait_ready()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        taken_over = await taking_over
-        tell("worker 2 has taken over", pid=second.pid, seconds=round(taken_over - killed, 2))
-        await business
-        for run in sorted(shop.late - {early}):
-            await shop.approve(run)
-        tell("the late approvals are sent", orders=len(shop.late) - 1)
-        results = {run: await shop.engine.result(run) for run in shop.orders}
-    finished = time.time()
-    tell("every order has ended", orders=len(results))
-    return {
-        "results": results,
-        "at_kill": at_kill,
-        "pids": (first.pid, second.pid),
-        "first_ready": first.ready,
-        "killed": killed,
-        "second_began": second.began,
-        "second_ready": second.ready,
-        "taken_over": taken_over,
-        "sent_meanwhile": [run for run, at in sorted(shop.sent.items()) if killed < at < second.ready],
-        "finished": finished,
-        "drained_with": await second.stop(),
-    }
+def _has(run: str, rows: Mapping[str, RunRow]) -> bool:
+    return run in rows
 
 
-async def _until_mixed(shop: Shop, log: str, business: asyncio.Task[None]) -> None:
-    """Wait for a good moment to kill: some orders done, some in a step, some asleep, some waiting.
+class Story:
+    """See the module docstring."""
 
-    If a slow machine never has all of that at once, the kill comes during some step once the last order is taken
-    and half of them are done; the report says what it found.
-    """
-    wanted = {state: min(count, len(shop.orders) // 6 or 1) for state, count in MIX.items()}
-    while True:
-        mix = await shop.mix(log)
-        if all(mix[state] >= count for state, count in wanted.items()):
-            return
-        if business.done() and (mix["done"] >= len(shop.orders) // 2) and mix["in a step"]:
-            return
-        await asyncio.sleep(0.01)
+    def __init__(self, directory: Path, shop: Shop, tell: Tell) -> None:
+        self._directory = directory
+        self._shop = shop
+        self._tell = tell
+        self._pids: dict[int, int] = {}
+        self._owners = Owners(shop.engine.store, self._pids)
+        self._looking: asyncio.Task[None] | None = None
 
+    async def end(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
 
-def integrity_of(path: Path) -> str:
-    connection = apsw.Connection(str(path))
-    try:
-        return ", ".join(str(row[0]) for row in connection.execute("PRAGMA integrity_check"))
-    finally:
-        connection.close()
+    async def tell_all(self, url: str, workers: list[WorkerProcess]) -> FleetEvidence:
+        shop, total = self._shop, len(self._shop.orders)
+        first, second = round(total * BEFORE_KILL), round(total * (BEFORE_KILL + BEFORE_STOP))
+        await self._start(url, workers)
+        alive = list(workers)
+
+        killed, sent = await self._with_orders(shop.orders[:first], self._kill(alive))
+        stopped, victim = await self._with_orders(shop.orders[first:second], self._stop(alive))
+        before = await self._histories_of(stopped.runs)
+        continued, back, new_ids = await self._go_on(victim, stopped)
+        await self._with_orders(shop.orders[second:], self._approve_the_late())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            results = {run: await shop.engine.result(run) for run in shop.orders}
+        finished = time.time()
+        self._tell("every order has ended", orders=len(results))
+        await self._owners.look()
+        drained = {worker.number: await worker.stop() for worker in alive}
+        return FleetEvidence(
+            expected=shop.expected,
+            results=results,
+            histories=await shop.histories(),
+            executions=executions_of(read_traces(traces_of(self._directory))),
+            holdings=self._owners.holdings(),
+            numbers=dict(self._owners.numbers),
+            ready={worker.number: worker.ready for worker in workers},
+            killed=killed,
+            stopped=stopped,
+            continued=continued,
+            before=before,
+            back=back,
+            new_ids=new_ids,
+            said=next((line for line in reversed(victim.said) if "new id" in line), "nothing"),
+            sent_to_the_dead=sent,
+            finished=finished,
+            drained_with=drained,
+        )
+
+    # -- what happens ------------------------------------------------------------------------------------------
+
+    async def _start(self, url: str, workers: list[WorkerProcess]) -> None:
+        for number in range(1, WORKERS + 1):
+            workers.append(await WorkerProcess.start(self._directory, number, url, SETTINGS))
+        for worker in workers:
+            await worker.wait_ready()
+            self._pids[worker.pid] = worker.number
+        self._looking = asyncio.create_task(self._owners.keep_looking())
+        self._tell("three workers are up", pids=[worker.pid for worker in workers])
+
+    async def _with_orders(self, orders: Sequence[str], act: Coroutine[None, None, T]) -> T:
+        """Take these orders, and let something happen meanwhile."""
+        self._tell(f"orders {orders[0].removeprefix('order-')} to {orders[-1].removeprefix('order-')} come in")
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+            group.create_task(self._shop.open_for_business(orders, ORDER_SECONDS))
+            acting = group.create_task(act)
+        return acting.result()
+
+    async def _kill(self, alive: list[WorkerProcess]) -> tuple[Fall, str | None]:
+        worker = await self._in_the_middle(alive)
+        alive.remove(worker)
+        fall = await self._fall(worker, "SIGKILL", await worker.kill())
+        self._tell(f"kill -9 worker {worker.number}", runs=len(fall.runs), found=count_states(fall.states.values()))
+        waiting = [
+            run for run, state in fall.states.items() if state == "waiting for Approved" and run in self._shop.late
+        ]
+        for run in waiting[:1]:
+            await self._shop.approve(run)
+            self._tell("an approval is sent to a run of the dead worker", order=run)
+        await self._until_taken_over(fall)
+        return fall, waiting[0] if waiting else None
+
+    async def _stop(self, alive: list[WorkerProcess]) -> tuple[Fall, WorkerProcess]:
+        worker = await self._in_the_middle(alive)
+        fall = await self._fall(worker, "SIGSTOP", await worker.suspend())
+        self._tell(f"kill -STOP worker {worker.number}", runs=len(fall.runs), found=count_states(fall.states.values()))
+        await self._until_taken_over(fall)
+        wanted = {one.place for one in fall.cut_off(self._executions())}
+        while True:
+            if wanted <= set(recorded_steps(await self._histories_of(fall.runs))):
+                self._tell("what it was doing was done by another one", steps=len(wanted))
+                return fall, worker
+            await asyncio.sleep(0.02)
+
+    async def _go_on(self, worker: WorkerProcess, fall: Fall) -> tuple[float, float, frozenset[str]]:
+        continued = worker.go_on()
+        self._tell(f"kill -CONT worker {worker.number}")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            back = await self._owners.until(lambda _: bool(self._owners.ids_of(worker.number) - fall.ids))
+        self._tell("it has noticed, and has a new id", seconds=round(back - continued, 2))
+        return continued, back, self._owners.ids_of(worker.number) - fall.ids
+
+    async def _approve_the_late(self) -> None:
+        late = sorted(self._shop.late - set(self._shop.sent))
+        for run in late:
+            await self._owners.until(partial(_has, run))  # its order may still have to come in
+            await self._shop.approve(run)
+        self._tell("the late approvals are sent", orders=len(late))
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    async def _in_the_middle(self, alive: Sequence[WorkerProcess]) -> WorkerProcess:
+        """The worker that is in the middle of most, at a moment when that is enough."""
+        await asyncio.sleep(QUIET_SECONDS)
+        began = time.time()
+        while True:
+            now = time.time()
+            fresh = Counter(
+                one.pid for one in self._executions() if one.end is None and now - one.begin < FRESH_SECONDS
+            )
+            busiest = max(alive, key=lambda worker: fresh[worker.pid])
+            if fresh[busiest.pid] >= (STEPS_UNDER_WAY if now - began < CHOOSY_SECONDS else 1):
+                return busiest
+            await asyncio.sleep(0.01)
+
+    async def _fall(self, worker: WorkerProcess, signal: Literal["SIGKILL", "SIGSTOP"], at: float) -> Fall:
+        rows = await self._owners.look()
+        seen = time.time()
+        ids = self._owners.ids_of(worker.number)
+        held = {run: row for run, row in rows.items() if row.owner in ids and not row.status.terminal}
+        by_id = {view.id: view for view in await self._shop.views()}
+        return Fall(
+            number=worker.number,
+            pid=worker.pid,
+            signal=signal,
+            at=at,
+            seen=seen,
+            ids=ids,
+            runs=frozenset(held),
+            busy=frozenset(run for run, row in held.items() if row.status is not Status.WAITING),
+            states={run: state_of(by_id[run], by_id) for run in sorted(held) if "/" not in run},
+            recorded=frozenset(recorded_steps(await self._histories_of(held))),
+        )
+
+    async def _until_taken_over(self, fall: Fall) -> None:
+        def is_over(rows: Mapping[str, RunRow]) -> bool:
+            is_free = all(rows[run].owner not in fall.ids for run in fall.runs)
+            return is_free and fall.busy <= set(fall.taken(self._owners.holdings()))
+
+        await self._owners.until(is_over)
+        holdings = self._owners.holdings()
+        whose = Counter(self._owners.numbers[owner] for _, owner in fall.taken(holdings).values() if owner is not None)
+        shares = ", ".join(f"{count} by worker {number}" for number, count in sorted(whose.items()))
+        latest = max(fall.freed(holdings).values(), default=0.0)
+        self._tell("its runs were taken over", after=f"{latest:.2f} s", runs=shares)
+
+    def _executions(self) -> list[Execution]:
+        return executions_of(read_traces(traces_of(self._directory)))
+
+    async def _histories_of(self, runs: Iterable[str]) -> dict[str, Sequence[HistoryEntry]]:
+        return {run: await self._shop.engine.admin.history(run) for run in runs}

@@ -6,7 +6,7 @@ Plain characters only, so that it reads the same in a pipe, in a log and without
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
@@ -76,16 +76,17 @@ def timeline(evidence: Evidence) -> list[Text]:
         Span(evidence.second_ready, evidence.finished, "="),
         Span(evidence.killed, evidence.killed, "!"),
     )
-    lines = [_line("", axis.ruler()), _line("worker 1", axis.draw((workers[0], workers[2])))]
-    lines.append(_line("worker 2", axis.draw(workers[1:2])))
-    lines += [_line(run, axis.draw(list(_spans(evidence, run)))) for run in evidence.expected]
+    lines = [drawn("", axis.ruler()), drawn("worker 1", axis.draw((workers[0], workers[2])))]
+    lines.append(drawn("worker 2", axis.draw(workers[1:2])))
+    lines += [drawn(run, axis.draw(list(_spans(evidence, run)))) for run in evidence.expected]
     return lines + [Text(f"{' ' * LABEL_COLUMNS}{text}", style="dim") for text in LEGEND]
 
 
-def _line(label: str, bar: str) -> Text:
+def drawn(label: str, bar: str, styles: Mapping[str, str] = STYLES) -> Text:
+    """A line of the picture."""
     line = Text(f"{label:<{LABEL_COLUMNS}}")
     for mark in bar:
-        line.append(mark, style=STYLES.get(mark, "") if label else "dim")
+        line.append(mark, style=styles.get(mark, "") if label else "dim")
     line.rstrip()
     return line
 

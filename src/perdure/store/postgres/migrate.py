@@ -106,3 +106,14 @@ def _apply(connection: Connection, location: Location) -> None:
         if number > version:
             connection.script(migration)
             connection.rows(SQL["set_schema_version"], (number,))
+
+
+def drop(location: Location) -> None:
+    """Remove the schema and everything in it: only for one that its caller has made. Raises `StoreError`."""
+    connection = Connection(location, name="drop")
+    try:
+        connection.script(f"DROP SCHEMA IF EXISTS {quoted(location.schema)} CASCADE")
+    except Fault as fault:
+        raise fault.explained(location.shown) from None
+    finally:
+        connection.close()
