@@ -8,8 +8,9 @@ import pytest
 
 from perdure import Engine, step, workflow
 from perdure.store.memory import MemoryStore
+from perdure.store.model import News
 from support.faulty_stores import DisturbedStore, raising
-from support.lives import run_async
+from support.lives import run_async, until
 
 
 @step
@@ -36,3 +37,32 @@ def test_a_run_is_picked_up_again_after_bugs_in_the_sweep(caplog: pytest.LogCapt
     with caplog.at_level(logging.CRITICAL, "perdure"):
         run_async(main())
     assert any("the sweep" in record.message and record.exc_info for record in caplog.records)
+
+
+class Counting(MemoryStore):
+    """Counts its sweeps, and those of them that look for dead workers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sweeps = self.reaps = 0
+
+    async def news(self, worker_id: str, cursor: int) -> News:
+        self.sweeps += 1
+        return await super().news(worker_id, cursor)
+
+    async def reap(self, worker_id: str, at: int) -> int:
+        self.reaps += 1
+        return await super().reap(worker_id, at)
+
+
+def test_every_standing_sweep_looks_for_dead_workers() -> None:
+    """A take-over takes one interval and not two: no sweep comes a little too early to look for the dead, and then
+    makes them wait for the next one. Half of them did."""
+
+    async def main() -> None:
+        store = Counting()
+        async with Engine(store, sweep_interval=0.02):
+            await until(lambda: store.reaps >= 30)
+            assert store.sweeps - store.reaps <= 3, "those that were hinted at when the engine opened"
+
+    run_async(main())

@@ -23,6 +23,9 @@ from perdure.store.protocol import Store
 
 logger = logging.getLogger("perdure.recovery")
 
+#: Between two sweeps of a store that takes an interval for one, as a part of the interval.
+_PAUSE_PART = 0.2
+
 
 class Sweep:
     """One task per worker that keeps runs moving."""
@@ -74,7 +77,7 @@ class Sweep:
                     return
                 self._unsure = False
                 self._outages.recovered()
-                wait = self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
+                wait = self._until_next()
             except StoreLost as error:
                 self._worker.store_lost(error)
                 return
@@ -84,6 +87,12 @@ class Sweep:
                 logger.critical("the sweep of this worker failed in an unforeseen way, trying again", exc_info=error)
                 wait = self._outages.failed(error)
             await self._wait(wait)
+
+    def _until_next(self) -> float:
+        """Until it is time to look for the dead again, also if sweeps were hinted at meanwhile: otherwise a take-over
+        would take up to two intervals (test_every_standing_sweep_looks_for_dead_workers)."""
+        left = self._reap_at - asyncio.get_running_loop().time()
+        return max(left, self._settings.sweep_interval * _PAUSE_PART)
 
     async def _wait(self, seconds: float) -> None:
         wake, poll = self._requests.wake, self._clock.poll(seconds)
@@ -102,7 +111,7 @@ class Sweep:
         await self._read_news()
         loop = asyncio.get_running_loop()
         if loop.time() >= self._reap_at:
-            self._reap_at = loop.time() + self._settings.sweep_interval
+            self._reap_at = loop.time() + self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
             now = self._clock.now()
             if not await renew(self._store, self._worker.id, self._clock):
                 self.is_over = True
