@@ -41,7 +41,7 @@ def store_option(function: F) -> F:
         default=DEFAULT_STORE,
         show_default=True,
         show_envvar=True,
-        help="The store: a path, or sqlite:///path.",
+        help="The store: a path, sqlite:///path, or postgresql://user@host/database.",
     )(function)
 
 

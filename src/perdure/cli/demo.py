@@ -66,9 +66,9 @@ async def demo(orders: int | None, fleet: bool, store: str | None, keep: bool, a
     """
     if store is not None and not fleet:
         raise click.UsageError("--store is for --fleet; without it the demo makes a SQLite file of its own.")
-    if fleet and store is None:
+    if fleet and (store is None or not store.lower().startswith(("postgresql:", "postgres:"))):
         raise click.UsageError(NO_SERVER)
-    url = None if store is None else demo_fleet.with_own_schema(store)
+    url = demo_fleet.with_own_schema(store) if store is not None else None
     directory = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
     teller = Teller(as_json)
     play = _alone(directory, orders or 12, teller, as_json)

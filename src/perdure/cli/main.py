@@ -14,7 +14,7 @@ from perdure.cli.exits import ExitCode, epilog
 
 #: Each command: where it is, and its line in `--help`, written here so that help imports nothing.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("perdure.cli.demo:demo", "A fleet of orders, a kill -9 in the middle, and nothing lost."),
+    "demo": ("perdure.cli.demo:demo", "Orders, a kill -9 in the middle, and nothing lost; or a fleet."),
     "worker": ("perdure.cli.worker:worker", "Run workflows until SIGTERM or SIGINT."),
     "workers": ("perdure.cli.workers:workers", "List workers: who lives, what they run, what they hold."),
     "start": ("perdure.cli.start:start", "Start a run."),
