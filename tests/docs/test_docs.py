@@ -9,7 +9,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -17,51 +17,19 @@ from perdure import Engine, errors
 from perdure.cli.main import COMMANDS
 from perdure.engine.settings import Settings
 from support.lives import Lives
+from support.pages import BLOCK, ROOT, Block, blocks_of
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-workflow.md"
 
-#: A fenced block, the language it names, and the marker before it: `<!-- runnable -->` or `<!-- runnable: name.py -->`.
-BLOCK = re.compile(
-    r"(?:^<!-- (?P<marker>runnable)(?:: (?P<file>\S+))? -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
-)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"(?:^|`)perdure ([a-z][a-z-]*)\b", re.M)
 PATIENCE_SECONDS = 30.0
 
 
-class Block(NamedTuple):
-    page: Path
-    line: int
-    language: str
-    text: str
-    runnable: bool
-    file: str | None
-
-    @property
-    def name(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def _blocks(page: Path) -> list[Block]:
-    text = page.read_text()
-    return [
-        Block(
-            page,
-            text.count("\n", 0, found.start("text")) + 1,
-            found["language"],
-            found["text"],
-            bool(found["marker"]),
-            found["file"],
-        )
-        for found in BLOCK.finditer(text)
-    ]
-
-
-BLOCKS = [block for page in PAGES for block in _blocks(page)]
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
-#: The tutorial's own files are run by the test that follows the tutorial.
+#: The files of the tutorial and of the first fleet are run by the tests that follow these pages.
 RUNNABLE = [block for block in PYTHON if block.runnable and block.file is None]
 
 
@@ -76,13 +44,13 @@ def _in_page(page: Path) -> str:
 def test_there_is_something_to_check() -> None:
     """The patterns above find what they are meant to."""
     assert len(RUNNABLE) >= 10
-    assert {block.file for block in PYTHON if block.file} == {"trip.py", "visit.py"}
+    assert {block.file for block in PYTHON if block.file} == {"trip.py", "visit.py", "shop.py"}
     assert BLOCKS[0].page.name < "z"
     for page in PAGES:
         fences = len(re.findall(r"^```", page.read_text(), re.M))
-        assert fences == 2 * len(_blocks(page)), f"an unclosed block in {page.name}"
+        assert fences == 2 * len(blocks_of(page)), f"an unclosed block in {page.name}"
         markers = page.read_text().count("<!-- runnable")
-        assert markers == sum(block.runnable for block in _blocks(page)), f"a marker without its block in {page.name}"
+        assert markers == sum(block.runnable for block in blocks_of(page)), f"a marker without its block in {page.name}"
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
@@ -103,7 +71,7 @@ def test_a_program_in_the_docs_runs(block: Block, tmp_path: Path) -> None:
 
 def test_the_tutorial_survives_its_own_kill(tmp_path: Path) -> None:
     """Its program is killed after two bookings; the second life books the rest, and a third one nothing."""
-    for block in _blocks(TUTORIAL):
+    for block in blocks_of(TUTORIAL):
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text)
     trip = _python(tmp_path / "trip.py")
@@ -141,7 +109,7 @@ def _anchors(page: Path) -> set[str]:
 
 def _commands(page: Path) -> set[str]:
     """Named in a shell block, or in `backticks`."""
-    shell = "\n".join(block.text for block in _blocks(page) if block.language == "sh")
+    shell = "\n".join(block.text for block in blocks_of(page) if block.language == "sh")
     spans = "\n".join(re.findall(r"`[^`\n]+`", BLOCK.sub("", page.read_text())))
     return {*COMMAND.findall(shell), *COMMAND.findall(spans)}
 
@@ -166,6 +134,24 @@ def test_every_setting_is_documented_with_its_default() -> None:
     defaults = Settings()
     expected = {name: str(getattr(defaults, name)) for name in Settings.__struct_fields__}
     assert {name: text.strip("`") for name, text in _table("settings.md").items()} == expected
+
+
+def test_every_option_of_a_postgresql_url_is_documented() -> None:
+    """With the defaults that perdure adds, and nothing that is refused."""
+    from perdure.store.postgres.url import _KNOWN, DEFAULTS, Location
+
+    text = (ROOT / "docs" / "how-to" / "run-on-postgresql.md").read_text()
+    tables = text.partition("## The URL")[2].partition("## Roles")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", tables, re.M))
+    passed_on = re.findall(r"`(\w+)`", "".join(line for line in tables.splitlines() if re.match(r"\| [a-zT]", line)))
+    assert {*rows, *passed_on} >= _KNOWN
+    assert {*rows, *(name for name in passed_on if name not in ("on", "off"))} - _KNOWN <= {"default"}
+    own = Location(parameters={}, shown="")
+    assert rows == {
+        **DEFAULTS,
+        "target_session_attrs": "any",
+        **{name: getattr(own, name) for name in ("schema", "durability", "prepare", "push")},
+    }
 
 
 def test_every_step_option_is_documented() -> None:
@@ -224,7 +210,7 @@ def test_decisions_are_short_and_numbered() -> None:
 
 def test_the_crash_test_of_contributing_passes(lives: Lives) -> None:
     """The first block of CONTRIBUTING.md is a test; this calls it."""
-    block = next(block for block in _blocks(ROOT / "CONTRIBUTING.md") if block.language == "python")
+    block = next(block for block in blocks_of(ROOT / "CONTRIBUTING.md") if block.language == "python")
     names: dict[str, Any] = {"__name__": "contributing"}
     exec(compile(block.text, block.name, "exec"), names)
     names["test_a_crash_at_every_record_changes_nothing"](lives)

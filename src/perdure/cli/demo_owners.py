@@ -1,7 +1,7 @@
 """Who had which run when: the demo of a fleet looks at the store again and again, and keeps what changed.
 
-A journal does not say which worker wrote it, and need not: whoever owns a run may. Times are of this machine's clock,
-and as exact as the time between two looks.
+A journal does not say which worker wrote it, and need not: only the owner of a run can. Times are of this machine's
+clock, and as exact as the time between two looks.
 """
 
 from __future__ import annotations

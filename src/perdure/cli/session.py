@@ -33,8 +33,12 @@ def find_store(url: str, *, create: bool, memory: bool = False, look: bool = Fal
             f"there is no store at {store.path}. Name another with --store or PERDURE_STORE; "
             "`perdure start` and `perdure worker` create one."
         )
-    if not isinstance(store, SQLiteStore):
+    if isinstance(store, MemoryStore):
         return store
+    if not isinstance(store, SQLiteStore):
+        from perdure.store.postgres import PostgresStore  # after `open_store`: psycopg is there
+
+        return PostgresStore(store.location, migrate=_may_migrate()) if isinstance(store, PostgresStore) else store
     if look:
         return SQLiteStore(store.path, store.durability, read_only=True)
     return SQLiteStore(store.path, store.durability, migrate=_may_migrate())

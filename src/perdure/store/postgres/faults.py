@@ -18,6 +18,8 @@ LOCK_NOT_AVAILABLE: Final = "55P03"
 #: The session is over: terminated, server shutting down, crash of another backend.
 _SESSION_OVER: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 _READ_ONLY: Final = "25006"
+#: Of the class of errors in statements, and yet not of the statement: a privilege, a table or a column that is missing.
+_OF_THE_SCHEMA: Final = frozenset({"42501", "42P01", "42703"})
 
 
 class Fault(Exception):
@@ -36,7 +38,7 @@ class Fault(Exception):
     @property
     def is_of_statement(self) -> bool:
         """Whether the fault is in the statement or its values, and will be there again: not the store's."""
-        return self.state[:2] in ("21", "22", "23", "42")
+        return self.state[:2] in ("21", "22", "23", "42") and self.state not in _OF_THE_SCHEMA
 
     def explained(self, shown: str) -> StoreError:
         """For the caller, who may repeat the call after `StoreUnavailable`. `shown`: the store, without password."""
