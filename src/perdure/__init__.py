@@ -65,13 +65,14 @@ from perdure.kernel.verbs.saga import saga as saga
 from perdure.kernel.verbs.state import info as info
 from perdure.kernel.verbs.state import state as state
 from perdure.kernel.verbs.state import status as status
+from perdure.limits import RELEASE as _RELEASE
 
 if typing.TYPE_CHECKING:
     from perdure.engine.engine import Engine as Engine
     from perdure.engine.engine import RunHandle as RunHandle
     from perdure.engine.engine import run as run
 
-__version__ = "0.1.0"
+__version__ = _RELEASE
 
 #: What only a program that runs workflows needs, and where it is: loaded when it is first asked for, so that modules
 #: which define workflows are imported quickly.

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+#: This release of perdure: what `perdure.__version__` is, and what a worker says of itself.
+RELEASE: Final = "0.1.0"
+
 # -- names and ids ---------------------------------------------------------------------------------------
 
 #: PostgreSQL refuses index rows above 2,704 bytes; 500 leaves room for composite keys and is more than

@@ -32,7 +32,7 @@ class Served(msgspec.Struct, frozen=True, order=True):
 
 
 class LeaseView(msgspec.Struct, frozen=True):
-    """A lease, by the clock of the store, which may differ from the one of whoever looks."""
+    """A lease, by the clock of the store, which may differ from the one of the machine that looks."""
 
     renewed_at: datetime
     renewed_seconds_ago: float

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perdure import __version__ as RELEASE
 from perdure import limits
 from perdure.admin.listener import Listener
 from perdure.engine.client import Client
@@ -85,7 +84,7 @@ class EngineParts:
         worker_id = uuid.UUID(int=self._engine.rng.getrandbits(128), version=4).hex
         return WorkerInfo(
             id=worker_id, name=name, host=socket.gethostname(), pid=self.pid, started_at=self._clock.now(),
-            release=RELEASE, definitions=self._engine.registry.served(),
+            release=limits.RELEASE, definitions=self._engine.registry.served(),
         )  # fmt: skip
 
     async def _begin_worker(self, info: WorkerInfo) -> None:
