@@ -219,11 +219,12 @@ def test_bad_code_ends_a_rolling_restart_and_the_old_ones_stay(store: Path, shop
 
 def test_a_bad_app_is_reported_once(store: Path, shop: Path) -> None:
     """CONFORMANCE W7: and the supervisor ends with the code of its child."""
-    shop.write_text("import no_such_module_at_all")
+    shop.write_text("print('half a line', end='')\nimport no_such_module_at_all")
     with Supervised(store, 4, app=str(shop)) as supervisor:
         lines = supervisor.rest()
         assert supervisor.wait() == 1
     assert sum("could not be imported" in line for line in lines) == 1
+    assert "[1] half a line" in lines
     (last,) = [line for line in lines if "gave up" in line]
     assert last.endswith("ended exit code 1, detail starting it again would not help")
 

@@ -104,7 +104,7 @@ class Attendance:
         )
         return Reason(row.id, "suspect", text, since=_since(row))
 
-    # -- the owner is gone, silent or leaving ---------------------------------------------------------------------------
+    # -- the owner is gone, silent or leaving --------------------------------------------------------------------------
 
     def _died(self, row: RunRow, owner: WorkerView | None) -> Reason:
         who = "the worker that ran it" if owner is None else owner.title

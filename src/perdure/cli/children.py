@@ -91,14 +91,12 @@ class Child:
     def _read(self, name: str, stream: IO[bytes]) -> None:
         while part := stream.readline(_LINE_BYTES_MAX):
             line = part.decode(errors="backslashreplace").rstrip("\r\n")
-            if line.startswith(self._token):
-                self._hear(line)
-            else:
-                self._relay.pass_on(self.process, name, line)
-
-    def _hear(self, line: str) -> None:
-        message = msgspec.json.decode(line.removeprefix(self._token), type=dict[str, str])
-        self._happenings.put(Told(self, message["kind"]))
+            # Code of the user's may have printed something before it, without an end of its own.
+            said, token, message = line.partition(self._token)
+            if said or not token:
+                self._relay.pass_on(self.process, name, said)
+            if token:
+                self._happenings.put(Told(self, msgspec.json.decode(message, type=dict[str, str])["kind"]))
 
     def _wait(self) -> None:
         code = self._process.wait()

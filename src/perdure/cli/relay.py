@@ -15,6 +15,9 @@ from typing import Any, TextIO
 
 from perdure.cli import logs, output
 
+#: How documents of a worker begin: what it says and logs, and why it ended.
+_DOCUMENTS = ('{"event": ', '{"error": ')
+
 
 class Relay:
     """Used by several threads at once."""
@@ -40,7 +43,7 @@ class Relay:
 
 
 def _document(process: int, stream: str, line: str) -> dict[str, Any]:
-    if stream == "stdout" and line.startswith('{"event": '):
+    if stream == "stdout" and line.startswith(_DOCUMENTS):
         try:
             return {**json.loads(line), "process": process}
         except (ValueError, TypeError):
