@@ -16,15 +16,17 @@ import click
 import pytest
 
 from perdure.cli.main import COMMANDS
+from perdure.cli.supervised import leaving_seconds
 from perdure.engine.settings import Settings
+from perdure.limits import CHILD_LEAVING_SECONDS
 from perdure.store.postgres.url import parse
 from support import compose
 from support.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "perdure-worker@.service"
-#: What a worker may take to end: see docs/how-to/run-workers.md.
-LEAVING_SECONDS = 17
+#: What workers and those who start them may take to end, on top of three times the grace.
+LEAVING_SECONDS = leaving_seconds(0) + CHILD_LEAVING_SECONDS
 
 
 def services() -> dict[str, Any]:
@@ -68,7 +70,7 @@ def test_the_command_of_the_unit_is_understood() -> None:
     assert arguments.pop() == "$PERDURE_WORKER_OPTIONS"
     assert understood(arguments)["name"] == "%i@%H"
     (options,) = re.findall(r"^#   PERDURE_WORKER_OPTIONS=(.*)$", UNIT.read_text(), re.M)
-    assert understood([*arguments, *options.split()])["as_json"] is True
+    assert understood([*arguments, *options.split()])["processes"] == 4, "what SIGHUP restarts one by one"
 
 
 def test_an_option_that_does_not_exist_would_be_noticed() -> None:
@@ -82,6 +84,8 @@ def test_there_is_time_to_drain() -> None:
     assert int(services()["services"]["worker"]["stop_grace_period"].removesuffix("s")) > 3 * grace + LEAVING_SECONDS
     (line,) = unit()["ExecStart"]
     grace = understood(shlex.split(line)[1:-1])["grace"]
+    assert "three times the grace and 22 seconds" in UNIT.read_text()
+    assert LEAVING_SECONDS == 22
     assert int(unit()["TimeoutStopSec"][0]) > 3 * grace + LEAVING_SECONDS
 
 
@@ -89,7 +93,7 @@ def test_the_unit_says_what_it_has_to() -> None:
     found = unit()
     assert (found["Type"], found["KillSignal"]) == (["exec"], ["SIGTERM"])
     assert found["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
-    assert found["RestartPreventExitStatus"] == ["7 8"]
+    assert found["RestartPreventExitStatus"] == ["2 7 8"]
     assert {"NoNewPrivileges", "ProtectSystem", "DynamicUser", "SystemCallFilter", "CapabilityBoundingSet"} <= set(
         found
     )

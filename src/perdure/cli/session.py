@@ -18,8 +18,11 @@ from perdure.store.sqlite import SQLiteStore
 
 
 def store_name(store: Store) -> str:
-    """What may be shown of a store: never a URL, which may hold a password (FAULTS S10)."""
-    return store.path if isinstance(store, SQLiteStore) else type(store).__name__
+    """What may be shown of a store: never the URL that was given, which may hold a password (FAULTS S10)."""
+    if isinstance(store, SQLiteStore):
+        return store.path
+    location = getattr(store, "location", None)  # of a PostgreSQL store; others may have none
+    return str(getattr(location, "shown", type(store).__name__))
 
 
 def find_store(url: str, *, create: bool, memory: bool = False, look: bool = False) -> Store:
