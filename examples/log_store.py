@@ -212,8 +212,8 @@ class LogStore:
 
 
 READS = {
-    "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "standings", "reply",
-    "publications", "dead_letters", "expired_events",
+    "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "reply",
+    "standings", "publications", "dead_letters", "expired_events",
 }  # fmt: skip
 PLAIN = {
     "terminate", "resume", "pause", "unpause", "delete", "spread", "replay_dead_letter", "remove_dead_letters",
