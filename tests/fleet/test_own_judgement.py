@@ -171,3 +171,19 @@ def test_idle_connections_are_not_given_up(schema: str, monkeypatch: pytest.Monk
             assert backends(schema) == before
 
     run_async(main(), patience=60)
+
+
+def test_a_worker_that_hears_of_its_death_first_by_its_lease_says_so(
+    schema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FAULTS C3: the thread that renews is told before the sweep asks; the line is the same."""
+
+    async def main() -> None:
+        async with Engine(PostgresStore(server().url(schema)), sweep_interval=3_600, lease=2) as engine:
+            before = id_of(engine)
+            server().declare_dead(schema, before)
+            await until(said(caplog, "goes on under the new id"))
+            (line,) = [record.getMessage() for record in caplog.records if before in record.getMessage()]
+            assert "was taken for dead, and its runs were given to others" in line
+
+    run_async(main(), patience=60)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import pytest
 
-from perdure import Engine, step, workflow
+from perdure import Engine, event, receive, step, workflow
+from perdure.engine.sweep import Sweep
+from perdure.engine.worker.inbound import Inbound
 from perdure.store.memory import MemoryStore
-from perdure.store.model import News
+from perdure.store.model import Delivery, News
 from support.faulty_stores import DisturbedStore, raising
-from support.lives import run_async, until
+from support.lives import Lives, run_async, until
 
 
 @step
@@ -66,3 +69,53 @@ def test_every_standing_sweep_looks_for_dead_workers() -> None:
             assert store.sweeps - store.reaps <= 3, "those that were hinted at when the engine opened"
 
     run_async(main())
+
+
+@event
+@dataclass
+class SweptNumber:
+    number: int
+
+
+@workflow
+async def three_numbers() -> list[int]:
+    return [(await receive(SweptNumber)).number for _ in range(3)]
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_news_whose_handling_fails_are_handled_again(
+    place: int, lives: Lives, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CONFORMANCE E1, law 8: the cursor moves when all that was read has reached its run, once each."""
+    deliver, read_news, data = Inbound.deliver, Sweep._read_news, b'{"number":%d}' % place
+    calls: list[str] = []
+
+    def failing(self: Inbound, delivery: Delivery) -> None:
+        if delivery.item.data == data:
+            calls.append("deliver")
+            if calls.count("deliver") == 1:
+                raise RuntimeError("a bug in what handles news")
+        deliver(self, delivery)
+
+    async def counted(self: Sweep) -> None:
+        await read_news(self)
+        calls.append("read")
+
+    async def main() -> None:
+        async with lives.engine() as engine, Engine(lives.store(), worker=False) as client:
+            run = await engine.start(three_numbers(), id="run")
+
+            async def waits() -> bool:
+                return (await engine.status("run")).status == "waiting"
+
+            await until(waits)
+            monkeypatch.setattr(Inbound, "deliver", failing)
+            monkeypatch.setattr(Sweep, "_read_news", counted)
+            for number in (1, 2, 3):
+                await client.send("run", SweptNumber(number))
+            await until(lambda: "deliver" in calls and calls[-1] == "read")
+            assert calls[calls.index("deliver") + 1] == "deliver", "it failed, and came again with the next look"
+            assert await run.result(timeout=20) == [1, 2, 3]
+
+    with caplog.at_level(logging.CRITICAL, "perdure"):
+        run_async(main())

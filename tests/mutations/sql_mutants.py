@@ -1,4 +1,4 @@
-"""Every condition that the SQL of the SQLite store is made of, weakened in every way that this knows: generated from
+"""Every condition that the SQL of a store is made of, weakened in every way that this knows: generated from its
 `queries.sql` as it stands, so that a fence which is written tomorrow is mutated tomorrow.
 
 What is a condition: each operand of AND and OR in a WHERE, an ON, a WHEN or the first argument of `iif`. It is mutated
@@ -33,6 +33,19 @@ class Mutant(NamedTuple):
         return f"{self.statement}: {self.change}"
 
 
+class Dialect(NamedTuple):
+    """What is said differently in SQLite and in PostgreSQL."""
+
+    true: str
+    false: str
+    #: Keeps the value of a column, and has the new one as an operand.
+    keep: str
+
+
+SQLITE = Dialect("1", "0", "iif(1, {column}, {value})")
+POSTGRES = Dialect("true", "false", "CASE WHEN true THEN {column} ELSE {value} END")
+
+
 class Token(NamedTuple):
     text: str
     start: int
@@ -41,11 +54,14 @@ class Token(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"(?P<space>\s+|--[^\n]*)|'(?:[^']|'')*'|\"[^\"]*\"|\?\d*|->>|<>|<=|>=|\|\||[A-Za-z_][\w.]*|\d+|[-+*/=<>(),;]"
+    r"(?P<space>\s+|--[^\n]*)|'(?:[^']|'')*'|\"[^\"]*\"|\?\d*|\$\d+|->>|<>|<=|>=|\|\||::|[A-Za-z_][\w.]*|\d+"
+    r"|[-+*/=<>(),;&\[\]]"
 )
 
 #: What ends a WHERE or an ON at its own depth.
-_ENDS = frozenset({"ORDER", "GROUP", "LIMIT", "RETURNING", "UNION", "WHERE", "THEN", ";", "DO", "FROM"})
+_ENDS = frozenset({
+    "ORDER", "GROUP", "LIMIT", "OFFSET", "RETURNING", "UNION", "WHERE", "THEN", ";", "DO", "FROM", "FOR", "JOIN", "CROSS",
+})  # fmt: skip
 _COMPARISONS: Mapping[str, Sequence[str]] = {
     "=": (">=", "<="), "<": ("<=",), ">": (">=",), "<=": ("<",), ">=": (">",), "<>": ("<", ">"),
 }  # fmt: skip
@@ -54,19 +70,19 @@ _FENCED = frozenset({"epoch", "generation", "next_seq", "status", "owner", "watc
 _STATUSES = [str(status) for status in Status]
 
 
-def mutants(statements: Mapping[str, str] = SQL) -> Iterator[Mutant]:
+def mutants(statements: Mapping[str, str] = SQL, dialect: Dialect = SQLITE) -> Iterator[Mutant]:
     """All of them, in the order of the file."""
     for name, text in statements.items():
         seen: dict[str, int] = {}
-        for change, mutated in _Statement(text).mutations():
+        for change, mutated in _Statement(text, dialect).mutations():
             seen[change] = seen.get(change, 0) + 1
             yield Mutant(name, change if seen[change] == 1 else f"{change} (no. {seen[change]})", mutated)
 
 
-def fences(statements: Mapping[str, str] = SQL) -> list[Mutant]:
+def fences(statements: Mapping[str, str] = SQL, dialect: Dialect = SQLITE) -> list[Mutant]:
     """The mutants of all statements that are, or have, a fence: those that change a run or its journal, and those that
     look at what fences look at. What is left are queries about events and lists, which other tests are for."""
-    found = list(mutants(statements))
+    found = list(mutants(statements, dialect))
     guards = {one.statement for one in found if _GUARD.search(one.change)}
     guards |= {name for name, text in statements.items() if _CHANGES_RUNS.search(text)}
     return [one for one in found if one.statement in guards]
@@ -77,8 +93,9 @@ _CHANGES_RUNS = re.compile(r"UPDATE runs|DELETE FROM (runs|journal)")
 
 
 class _Statement:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, dialect: Dialect) -> None:
         self._text = text
+        self._dialect = dialect
         self._tokens = _tokens(text)
 
     def mutations(self) -> Iterator[tuple[str, str]]:
@@ -123,17 +140,16 @@ class _Statement:
             return
         alternatives = self._split(begin, end, "OR")
         operands = alternatives if len(alternatives) > 1 else self._split(begin, end, "AND")
-        weak = "0" if aborts or len(alternatives) > 1 else "1"
+        always = not aborts and len(alternatives) == 1
         for first, last in operands:
-            yield from self._operand(first, last, weak)
+            yield from self._operand(first, last, always)
 
-    def _operand(self, begin: int, end: int, weak: str) -> Iterator[tuple[str, str]]:
+    def _operand(self, begin: int, end: int, always: bool) -> Iterator[tuple[str, str]]:
         tokens = self._tokens
         start, stop = tokens[begin].start, tokens[end - 1].end
         said = _shown(self._text[start:stop])
-        word = "always" if weak == "1" else "never"
-        operator = "OR" if weak == "1" else "AND"
-        yield f"{word} {said}", self._replaced(start, stop, f"(({self._text[start:stop]}) {operator} {weak})")
+        word, more = ("always", f"OR {self._dialect.true}") if always else ("never", f"AND {self._dialect.false}")
+        yield f"{word} {said}", self._replaced(start, stop, f"(({self._text[start:stop]}) {more})")
         if tokens[begin].text == "(" and tokens[end - 1].text == ")" and self._closes(begin) == end - 1:
             yield from self._condition(begin + 1, end - 1)
             return
@@ -171,7 +187,8 @@ class _Statement:
     def _assignments(self, place: int, depth: int) -> Iterator[tuple[str, str]]:
         """Columns that the statement sets for a fence to be seen by: each keeps its value."""
         tokens = self._tokens
-        if not re.search(r"UPDATE\s+runs\s+SET\s*$", self._text[: tokens[place].start]):
+        updated = re.search(r"UPDATE\s+runs\s+(?:(\w+)\s+)?SET\s*$", self._text[: tokens[place].start])
+        if updated is None:
             return
         end = self._end(place, depth)
         for first, last in self._split(place, end, ","):
@@ -179,7 +196,8 @@ class _Statement:
             if column in _FENCED:
                 start, stop = tokens[first + 2].start, tokens[last - 1].end
                 value = self._text[start:stop]
-                yield f"keeps {column} = {_shown(value)}", self._replaced(start, stop, f"iif(1, {column}, {value})")
+                kept = self._dialect.keep.format(column=f"{updated[1] or 'runs'}.{column}", value=value)
+                yield f"keeps {column} = {_shown(value)}", self._replaced(start, stop, kept)
 
     def _split(self, begin: int, end: int, separator: str) -> list[tuple[int, int]]:
         tokens = self._tokens

@@ -38,6 +38,9 @@ logger = logging.getLogger("perdure.engine")
 
 #: What closing still waits for a store that has not answered once.
 _STORE_HANGS_SECONDS = 1.0
+#: Why a worker is let go of.
+_TAKEN_FOR_DEAD = "was taken for dead, and its runs were given to others"
+_NOT_RENEWED = "could not renew its lease, so others may have its runs"
 
 
 class EngineParts:
@@ -153,18 +156,18 @@ class EngineParts:
             if not sweep.is_over:
                 return
             if self.sweep is sweep:
-                self._let_worker_go("was taken for dead, and its runs were given to others")
+                self._let_worker_go(_TAKEN_FOR_DEAD)
             # Not more often than it sweeps, should a store take every worker for dead at once.
             await asyncio.sleep(began + self._engine.settings.sweep_interval - self.loop.time())
 
     # -- a worker that others took for dead --------------------------------------------------------------------------
 
-    def _lease_over(self) -> None:
+    def _lease_over(self, was_taken: bool) -> None:
         """The worker's own judgement: nobody could be told that it lives, so others may have its runs."""
         if self.sweep is not None and self.worker is not None and not self._ending:
             self._former = self.worker.id
             self.sweep.end()
-            self._let_worker_go("could not renew its lease, so others may have its runs")
+            self._let_worker_go(_TAKEN_FOR_DEAD if was_taken else _NOT_RENEWED)
 
     async def _free_former_runs(self) -> None:
         """What is still stored as the former worker's need not wait for the end of a lease that nobody renews."""

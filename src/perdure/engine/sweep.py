@@ -146,15 +146,17 @@ class Sweep:
         since, self._requests.missed_since = self._requests.missed_since, None
         try:
             news = await self._store.news(self._worker.id, self._requests.cursor if since is None else since)
+            for delivery in news.items:
+                self._worker.inbound.deliver(delivery)
+            for key in news.ended:
+                self._worker.inbound.ended(key)
         except BaseException:
             if since is not None:
                 self._requests.reread_news(since)
             raise
+        # Only now: what was not handled is read again. Moved before, an item would be lost with whatever failed
+        # (tests/lifecycle/test_sweep_goes_on.py).
         self._requests.cursor = news.cursor
-        for delivery in news.items:
-            self._worker.inbound.deliver(delivery)
-        for key in news.ended:
-            self._worker.inbound.ended(key)
 
     async def _spread(self) -> None:
         """Go on with giving published events to all who wait, a part at a time; also what others left unfinished."""

@@ -20,9 +20,9 @@ logger = logging.getLogger("perdure.worker")
 
 
 class Tenure:
-    """Of one worker. `over` is called once, when its lease has ended."""
+    """Of one worker. `over` is called once, when its lease has ended: True if the store knows that it was taken away."""
 
-    def __init__(self, store: Store, worker: Worker, lease_seconds: float, over: Callable[[], None]) -> None:
+    def __init__(self, store: Store, worker: Worker, lease_seconds: float, over: Callable[[bool], None]) -> None:
         self._store = store
         self._worker = worker
         self._lease_seconds = lease_seconds
@@ -43,7 +43,8 @@ class Tenure:
         left = until - time.monotonic()
         if left <= 0:
             self._has_ended = True
-            self._over()
+            # Not run out, or not only: this look came before the sweep's, which would have heard it from the store.
+            self._over(until == 0.0)
             return
         doubtful = self._lease_seconds * limits.LEASE_DOUBTFUL_PART
         if left > doubtful:

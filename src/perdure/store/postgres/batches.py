@@ -89,7 +89,8 @@ def batches_of(requests: Sequence[_Request], places: Places) -> list[Batch]:
                 steps.append(turn)
             else:
                 found.append(_step_of_many(turn, places.take(turn.key)))
-    # Runs are locked in the order of the arrays: by key, as everybody does (docs/reference/locks.md).
+    # Runs are locked in the order of the arrays: by key, as everybody does (docs/reference/locks.md,
+    # tests/stores/test_postgres_lock_order.py).
     for turns in (steps, others, ends):
         turns.sort(key=_KEY)
     if len(steps) == 1:
