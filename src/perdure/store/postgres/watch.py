@@ -1,7 +1,7 @@
 """Hearing that another process changed something: LISTEN, or a look now and then where that does not work.
 
-A pooler in transaction mode accepts LISTEN and never delivers, so the listener sends a notification to itself when it
-opens: if that does not arrive, it polls. Notifications are hints: after each new connection everybody looks anyway.
+A pooler in transaction mode accepts LISTEN and does not deliver, so the listener has a notification sent to itself when
+it opens: if that does not arrive, it polls. Notifications are hints: after each new connection everybody looks anyway.
 """
 
 from __future__ import annotations
@@ -115,9 +115,14 @@ class Listener:
     def _hears_itself(self, connection: Connection) -> bool:
         channel = channel_of(self._location)
         connection.script(f"LISTEN {quoted(channel)}")
-        connection.rows(SQL["notify"], (channel,))
-        if connection.pq.notifies() is not None:
-            return True
+        # From another connection, while this one does nothing: a pooler may carry out LISTEN and NOTIFY of one client on
+        # the same session of the server, which answers at once, and then never again
+        # (tests/stores/test_postgres_pooler.py).
+        other = Connection(self._location, name="listener", server=self._server)
+        try:
+            other.rows(SQL["notify"], (channel,))
+        finally:
+            other.close()
         return self._wait(connection, _SELF_SECONDS) and connection.pq.notifies() is not None
 
     def _wait(self, connection: Connection, seconds: float | None) -> bool:
