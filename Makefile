@@ -8,10 +8,11 @@ STAMP := .venv/.installed
 export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
 .PHONY: setup demo demo-fleet test test-postgres test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
+.PHONY: setup setup-servers demo test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 setup: $(STAMP) ## make the .venv that everything else uses
 
@@ -33,6 +34,12 @@ test: $(STAMP) ## the suite in memory and on SQLite, in parallel; then, without 
 
 test-postgres: $(STAMP) ## every test of behaviour on PostgreSQL too, which the tests start by themselves; and a fleet
 	PERDURE_TEST_STORES=postgres $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" -k "postgres or fleet" tests
+
+test-postgres-matrix: $(STAMP) ## the store suite on PostgreSQL 18, 16 and 15, direct and through PgBouncer: VERSIONS="16"
+	@PYTHONPATH=tests $(BIN)/python -m support.matrix $(VERSIONS)
+
+setup-servers: $(STAMP) ## install the servers of the tests that no wheel brings (PostgreSQL 15 and PgBouncer, by apt)
+	@PYTHONPATH=tests $(BIN)/python -m support.setup_servers
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 	$(BIN)/python -m pytest -q -m long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_fails(mutation: Mutation) -> bool:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PERDURE_MUTATION": mutation.name}
     command = [
         sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "mutations.plugin",
-        *mutation.caught_by.split(),
+        *shlex.split(mutation.caught_by),
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode not in (0, 1):

@@ -13,7 +13,7 @@ import importlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -22,8 +22,16 @@ from sim.plan import USUAL, Setting
 SIMULATOR = "the simulator"
 
 
+class Change(NamedTuple):
+    """What else has to be broken, where two places defend the same."""
+
+    where: str
+    old: str
+    new: str
+
+
 class Mutation(NamedTuple):
-    """`where`: module and function, or "sql:name" for a statement of the SQLite store."""
+    """`where`: module and function, "sql:name" for a statement of the SQLite store, "postgres:name" of the other."""
 
     name: str
     bug: str
@@ -35,6 +43,12 @@ class Mutation(NamedTuple):
     first: int = 0
     #: In which kind of world (`sim.plan.Setting`).
     setting: Setting = USUAL
+    #: Either alone changes nothing.
+    also: Sequence[Change] = ()
+
+    @property
+    def needs_postgres(self) -> bool:
+        return "postgres" in self.where + self.caught_by
 
 
 @contextmanager
@@ -49,9 +63,23 @@ def applied(mutation: Mutation) -> Iterator[None]:
 
 def apply(mutation: Mutation) -> Callable[[], None]:
     """Put the bug in. Returns what takes it out again."""
+    undo = [_apply(mutation)]
+    for change in mutation.also:
+        undo.append(_apply(mutation._replace(where=change.where, old=change.old, new=change.new)))
+
+    def undo_all() -> None:
+        while undo:
+            undo.pop()()
+
+    return undo_all
+
+
+def _apply(mutation: Mutation) -> Callable[[], None]:
     module_name, _, path = mutation.where.partition(":")
     if module_name == "sql":
         return _apply_sql(path, mutation)
+    if module_name == "postgres":
+        return _apply_postgres(path, mutation)
     module = importlib.import_module(f"perdure.{module_name}")
     owner: Any = module
     *parents, name = path.split(".")
@@ -102,6 +130,28 @@ def _apply_sql(name: str, mutation: Mutation) -> Callable[[], None]:
     return undo
 
 
+def _apply_postgres(name: str, mutation: Mutation) -> Callable[[], None]:
+    """Where statements are prepared, and where they are sent without that, which all of them come by."""
+    from perdure.store.postgres.connection import Connection
+    from perdure.store.postgres.queries import SQL
+
+    sql, changed = SQL[name], _replaced(SQL[name], mutation)
+    prepare, send = Connection.prepare, Connection._exec_params
+
+    def prepare_changed(self: Connection, statement: bytes, text: str) -> None:
+        prepare(self, statement, changed if text == sql else text)
+
+    def send_changed(self: Connection, text: str, parameters: Sequence[Any]) -> Any:
+        return send(self, changed if text == sql else text, parameters)
+
+    Connection.prepare, Connection._exec_params = prepare_changed, send_changed  # type: ignore[method-assign]
+
+    def undo() -> None:
+        Connection.prepare, Connection._exec_params = prepare, send  # type: ignore[method-assign]
+
+    return undo
+
+
 def _replaced(source: str, mutation: Mutation) -> str:
     if source.count(mutation.old) != 1:
         raise AssertionError(
@@ -120,6 +170,7 @@ _ARRIVALS, _RUN, _PENDING = "kernel.arrivals", "kernel.run", "kernel.pending"
 _SENT_AGAIN = "self._loop.call_later(self._outages.failed(error), self._again, moved, turns)"
 
 _PROBATION = "engine.worker.probation"
+_RACES, _ORDER = "tests/stores/test_postgres_races.py::test_", "tests/stores/test_postgres_lock_order.py::test_"
 _LITTER, _ODD = Setting(frozenset({"litter"})), Setting(frozenset({"odd"}))
 _HOSTS, _PLAGUE = Setting(frozenset({"hosts"})), Setting(frozenset({"plague"}))
 
@@ -393,5 +444,65 @@ MUTATIONS = [
     Mutation(
         "retries-do-not-survive", "a failed attempt is recorded, and the next one never begins",
         f"{_ADVANCE}:advance", "if run.pending.backoffs and run.outcome is None:", "if False:",
+    ),
+    # -- several processes on PostgreSQL -------------------------------------------------------------------------------
+    Mutation(
+        "news-from-the-newest-on", "the cursor of news is the newest transaction, and steps over slower ones",
+        "postgres:oldest_transaction", "pg_snapshot_xmin", "pg_snapshot_xmax",
+        f"{_RACES}news_has_what_was_written_before_it_was_read_and_committed_afterwards",
+    ),
+    Mutation(
+        "release-reads-the-inbox", "whether an item came is read from the inbox while its transaction is under way",
+        "postgres:release_runs", "r.last_item > (given.value ->> 2)::bigint",
+        "EXISTS (SELECT 1 FROM inbox WHERE run_key = r.key AND id > (given.value ->> 2)::bigint)",
+        f"{_RACES}a_run_that_is_released_while_an_item_arrives_is_due_at_once",
+        also=[Change("store.postgres.locks:plan_of", "known is not None", "known not in (None, _release)")],
+    ),
+    Mutation(
+        "publish-without-the-lock", "an event is published while a run that nobody sees yet begins to wait for it",
+        "postgres:lock_types", " FOR UPDATE", "",
+        f"{_RACES}an_event_published_while_a_run_begins_to_wait_reaches_it",
+    ),
+    Mutation(
+        "wait-without-the-lock", "a run begins to wait while an event that nobody sees yet is published",
+        "postgres:lock_types_shared", " FOR SHARE", "",
+        f"{_RACES}a_run_that_begins_to_wait_while_an_event_is_published_gets_it",
+    ),
+    Mutation(
+        "locks-as-they-come", "a transaction locks runs in the order in which it finds them",
+        "postgres:lock_runs", "    ORDER BY key\n", "",
+        f"{_ORDER}runs_are_locked_by_key",
+    ),
+    Mutation(
+        "groups-as-they-come", "a statement for many turns locks their runs in the order in which they came",
+        "store.postgres.batches:batches_of", "turns.sort(key=_KEY)", "pass",
+        f"{_ORDER}the_lane_locks_the_runs_of_a_statement_by_key",
+    ),
+    Mutation(
+        "cancelled-commits-count", "a commit whose wait for the standby was cancelled counts as done",
+        "store.postgres.connection:Connection._noticed", "self.not_replicated = True", "pass",
+        "tests/stores/test_postgres_doubt.py::test_a_commit_whose_wait_for_the_standby_is_cancelled_is_in_doubt",
+    ),
+    Mutation(
+        "anybody-commits-a-step", "a turn from step to step is accepted whoever owns the run",
+        "postgres:lane_step", "(owner = $9::text OR owner IS NULL)", "($9::text <> '' OR owner IS NULL)",
+        "'tests/stores/test_suite.py::TestPostgres::test_store[late-a_late_turn_is_refused_alone[of another-alone]]'",
+    ),
+    Mutation(
+        "anybody-commits-an-effect", "a turn with effects is accepted whoever owns the run",
+        "postgres:advance_run", "(owner = $12 OR owner IS NULL)", "($12 <> '' OR owner IS NULL)",
+        "'tests/stores/test_suite.py::TestPostgres::test_store[late-a_late_turn_is_refused_alone[of another-alone]]'",
+    ),
+    Mutation(
+        "leases-by-the-clock-of-a-worker", "whether a lease is over is judged by the clock of the worker that looks",
+        "store.postgres.workers:mark_dead", 'SQL["mark_dead"]',
+        'SQL["mark_dead"].replace("clock_timestamp()", f"to_timestamp({__import__(\'time\').time()})")',
+        f"{_RACES}the_clock_of_a_worker_does_not_say_who_is_dead",
+    ),
+    Mutation(
+        "news-are-read-before-they-are-handled", "the cursor moves first, and what fails after that is lost",
+        f"{_SWEEP}:Sweep._read_news", "for delivery in news.items:",
+        "self._requests.cursor = news.cursor\n        for delivery in news.items:",
+        "tests/lifecycle/test_sweep_goes_on.py::test_news_whose_handling_fails_are_handled_again[memory-3]",
     ),
 ]  # fmt: skip

@@ -18,8 +18,8 @@ programs with a known name that others could have put there.
 This file is also the guardian's program, run by itself: nothing but the standard library is imported at its top.
 
 Environment: `PERDURE_TEST_PG_URL` names a server to use instead (its role must be allowed to create schemas).
-`PERDURE_TEST_PG_VERSION=16` says which version is started; with `PERDURE_TEST_PG_POOLER=pgbouncer` stores connect through
-PgBouncer in transaction mode, as in `deploy/pgbouncer.ini` (`make test-postgres-matrix`).
+`PERDURE_TEST_PG_VERSION=16` says which version is started; with `PERDURE_TEST_PG_POOLER=pgbouncer` stores connect
+through PgBouncer in transaction mode, as in `deploy/pgbouncer.ini` (`make test-postgres-matrix`).
 """
 
 from __future__ import annotations
