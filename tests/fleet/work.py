@@ -66,14 +66,14 @@ async def many_notes(path: str, name: str, count: int) -> int:
     return count
 
 
-def fleet_engine(url: str, lease: float = 1.5) -> Engine:
+def fleet_engine(url: str, lease: float = 1.5, name: str | None = None) -> Engine:
     """A worker with a lease that a test can wait for."""
-    return Engine(PostgresStore(url), sweep_interval=0.1, lease=lease)
+    return Engine(PostgresStore(url), sweep_interval=0.1, lease=lease, name=name)
 
 
-async def serve(url: str) -> None:
+async def serve(url: str, name: str | None = None) -> None:
     """A worker process: says "ready", and works until it is killed."""
-    async with fleet_engine(url) as engine:
+    async with fleet_engine(url, name=name) as engine:
         assert engine.worker is not None
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -81,7 +81,8 @@ def tried(kind: str, words: list[str]) -> bool:
 def main(words: list[str]) -> int:
     kinds = [words[0]] if words and words[0] in KINDS else list(KINDS)
     rest = words[1:] if words and words[0] in KINDS else words
-    return int(not all([tried(kind, rest) for kind in kinds]))
+    failed = [kind for kind in kinds if not tried(kind, rest)]
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

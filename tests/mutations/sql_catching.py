@@ -56,7 +56,8 @@ class Statements:
 
     def __init__(self, sql: Mapping[str, str], mutant: Mutant | None = None) -> None:
         self._names = {text: name for name, text in sql.items()}
-        self._instead = {} if mutant is None else {sql[mutant.statement]: mutant.text}
+        #: Texts of statements, and what they are changed to.
+        self.changed = {} if mutant is None else {sql[mutant.statement]: mutant.text}
         #: Whether anything is mutated.
         self.is_mutated = mutant is not None
         self.executed: set[str] = set()
@@ -69,7 +70,7 @@ class Statements:
         return name
 
     def instead_of(self, text: str) -> str:
-        return self._instead.get(text, text)
+        return self.changed.get(text, text)
 
 
 class Backend(Protocol):
@@ -197,12 +198,15 @@ class Catcher:
         self._backend.close()
 
     def caught_by(self, mutant: Mutant) -> Check | None:
-        """The first check that fails with it."""
+        """The first check that fails with it, and passes without it: not for another reason."""
         checks = self.checks_of.get(mutant.statement, [])
         for place, check in enumerate(checks):
-            if not self._passes(check, Statements(self._backend.sql, mutant)):
-                checks.insert(0, checks.pop(place))
-                return check
+            if self._passes(check, Statements(self._backend.sql, mutant)):
+                continue
+            if not self._passes(check, Statements(self._backend.sql)):
+                raise AssertionError(f"{check.id} fails after the mutant {mutant.id}, also without it")
+            checks.insert(0, checks.pop(place))
+            return check
         return None
 
     def _look(self) -> Mapping[str, list[Check]]:
@@ -226,14 +230,14 @@ class Catcher:
         directory = self._directory / str(self._worlds)
         directory.mkdir()
         patience = max(_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._seconds.get(check.id, 1.0))
-        try:
-            with _quiet(patience), self._backend.in_place(statements):
+        with _quiet(patience), self._backend.in_place(statements):
+            try:
                 check(World(self._backend.store, directory, self._backend.die))
-        except (Exception, outcomes.OutcomeException):
-            return False
-        finally:
-            self._backend.forget(directory)
-            shutil.rmtree(directory, ignore_errors=True)
+            except (Exception, outcomes.OutcomeException):
+                return False
+            finally:
+                self._backend.forget(directory)
+                shutil.rmtree(directory, ignore_errors=True)
         return True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,22 +20,26 @@ from perdure.testing.store import CHECKS, Check, World
 from perdure.testing.store.kit import SHARED
 from stores import test_postgres_claims, test_postgres_lock_order, test_postgres_races
 from stores.store_kit import crash
+from support import kept_sessions
 from support.postgres import server
 
 _TRUE: Final = b"t"
 
 
 class PostgresBackend:
-    """Each directory stands for a schema. Sessions are never kept: they remember what was prepared in them."""
+    """Each directory stands for a schema. Its sessions are kept from check to check, with the mutant in place."""
 
     sql = SQL
     die = staticmethod(crash)
 
     def __init__(self) -> None:
         self._schemas: dict[Path, str] = {}
+        #: What kept sessions have prepared that differs from the store's statements.
+        self._changed: Mapping[str, str] = {}
 
     @contextmanager
     def in_place(self, statements: Statements) -> Iterator[None]:
+        self._change(statements.changed)
         run, prepare, batches_of = Connection.run, Connection.prepare, batches.batches_of
 
         def noted(self: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
@@ -60,9 +64,14 @@ class PostgresBackend:
             patch.setattr(batches, "batches_of", noted_batches)
             yield
 
+    def _change(self, changed: Mapping[str, str]) -> None:
+        if changed != self._changed:
+            kept_sessions.prepare_again({**{sql: sql for sql in self._changed}, **changed})
+            self._changed = changed
+
     def store(self, directory: Path) -> PostgresStore:
         if directory not in self._schemas:
-            self._schemas[directory] = server().fresh_schema()
+            self._schemas[directory] = server().fresh_schema(keep_sessions=True)
         return PostgresStore(server().url(self._schemas[directory]))
 
     def forget(self, directory: Path) -> None:
@@ -72,6 +81,7 @@ class PostgresBackend:
 
     def close(self) -> None:
         """The server ends with the process."""
+        self._change({})
 
 
 def broken_claims(connection: Connection, name: str) -> Iterator[str]:

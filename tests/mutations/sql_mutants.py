@@ -60,7 +60,8 @@ _TOKEN = re.compile(
 
 #: What ends a WHERE or an ON at its own depth.
 _ENDS = frozenset({
-    "ORDER", "GROUP", "LIMIT", "OFFSET", "RETURNING", "UNION", "WHERE", "THEN", ";", "DO", "FROM", "FOR", "JOIN", "CROSS",
+    "ORDER", "GROUP", "LIMIT", "OFFSET", "RETURNING", "UNION", "WHERE", "THEN", ";", "DO", "FROM", "FOR", "JOIN",
+    "CROSS",
 })  # fmt: skip
 _COMPARISONS: Mapping[str, Sequence[str]] = {
     "=": (">=", "<="), "<": ("<=",), ">": (">=",), "<=": ("<",), ">=": (">",), "<>": ("<", ">"),

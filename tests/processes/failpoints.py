@@ -9,11 +9,14 @@ from perdure import Engine
 from perdure.testing.failpoints import armed
 from processes.dying import die, long_walk, wait_for_note
 
+#: What a store that goes by leases waits for after a worker has died.
+LEASE_SECONDS = 1.5
+
 
 async def walk(database: str, effects: str, point: str, hit: str) -> None:
     """Everything a worker does, from the start of a run to its end."""
     with armed(point, die, hit=int(hit)):
-        async with Engine(database, sweep_interval=0.02) as engine:
+        async with Engine(database, sweep_interval=0.02, lease=LEASE_SECONDS) as engine:
             await engine.start(long_walk(effects), id="run")
             await engine.send("run", Note("note"), key="note")
             await engine.result("run")
@@ -23,7 +26,7 @@ async def walk(database: str, effects: str, point: str, hit: str) -> None:
 async def take_over(database: str, point: str, hit: str) -> None:
     """Only a worker: whatever it runs, it has claimed."""
     with armed(point, die, hit=int(hit)):
-        async with Engine(database, sweep_interval=0.02) as engine:
+        async with Engine(database, sweep_interval=0.02, lease=LEASE_SECONDS) as engine:
             await engine.result("run")
     print("finished", flush=True)
 

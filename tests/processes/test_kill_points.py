@@ -12,6 +12,7 @@ from events.kinds import Note
 from perdure import Engine, RunCancelled, RunNotFound
 from perdure.types import Status
 from processes.dying import WALKED, long_walk, one_step, wait_for_note
+from processes.failpoints import LEASE_SECONDS
 from support.effects import Effects
 from support.lives import run_async
 from support.processes import Process
@@ -24,11 +25,11 @@ RECORDS = [
 ]  # fmt: skip
 
 
-def finish(database: Path, effects: Effects) -> None:
+def finish(database: Path | str, effects: Effects) -> None:
     """The next process goes on; a client repeats what it never got an answer for."""
 
     async def main() -> None:
-        async with Engine(database, sweep_interval=0.02) as engine:
+        async with Engine(database, sweep_interval=0.02, lease=LEASE_SECONDS) as engine:
             run = await engine.start(long_walk(str(effects.path)), id="run")
             await engine.send("run", Note("note"), key="note")
             assert await engine.result("run", timeout=20) == WALKED

@@ -48,8 +48,9 @@ def no_standby_answers(schema: str) -> Iterator[Callable[[], Awaitable[None]]]:
 
 
 def test_a_commit_whose_wait_for_the_standby_is_cancelled_is_in_doubt() -> None:
-    """FAULTS B13, B15: the server answers as if all were well, and warns that the change may be lost with it. The caller hears
-    that nobody knows; the repeat is recognised, and nothing is doubled. By the lane, and the general way."""
+    """FAULTS B13, B15: the server answers as if all were well, and warns that the change may be lost with it. The
+    caller hears that nobody knows; the repeat is recognised, and nothing is doubled. By the lane, and the general
+    way."""
     replicating = server(replicating=True)
     schema = replicating.fresh_schema()
 

@@ -75,7 +75,7 @@ def reads_of_whole_tables(planner: psycopg.Connection[Any], statement: str) -> l
 
 
 def generic_plan(planner: psycopg.Connection[Any], statement: str) -> dict[str, Any]:
-    """As our sessions have it, which are told to keep one plan. PostgreSQL 15 cannot EXPLAIN that without a statement."""
+    """As our sessions have it, which are told to keep one plan. By EXECUTE: EXPLAIN (GENERIC_PLAN) is new in 16."""
     planner.execute(f"PREPARE looked_at AS {statement}".encode())
     try:
         counted = "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'looked_at'"

@@ -1,5 +1,5 @@
 """Through PgBouncer in transaction mode, as `deploy/pgbouncer.ini` sets it up: each transaction may be on another
-session of the server. The whole store suite does so in `make test-postgres-matrix`; here is what is particular to it."""
+session of the server. The whole store suite does so in `make test-postgres-matrix`; here is what is particular."""
 
 from __future__ import annotations
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import pq
 
+from perdure.store.postgres import batches
 from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.server import Server
 from perdure.store.postgres.url import Location
@@ -28,6 +30,8 @@ _PID = os.getpid()  # a forked child must not use what its parent has kept
 
 #: Sessions of stores on these are kept.
 schemas: set[str] = set()
+#: How often `prepare_again` was called. Sessions that were open meanwhile are not kept.
+_changes = 0
 
 
 class _Kept(NamedTuple):
@@ -55,11 +59,29 @@ def forget(schema: str) -> None:
         one.session.finish()
 
 
+def prepare_again(texts: Mapping[str, str]) -> None:
+    """From now on these statements have other texts: for mutants of the SQL."""
+    global _changes
+    _changes += 1
+    with _lock:
+        kept = [(key[0], one) for key, found in _kept.items() for one in found]
+    for schema, one in kept:
+        for sql, text in texts.items():
+            lane = [name for name, its in batches.STATEMENTS.items() if its == sql and name in one.names]
+            for name in [*lane, *([one.prepared[sql]] if sql in one.prepared else [])]:
+                one.session.exec_(b'DEALLOCATE %b; SET search_path TO "%b"' % (name, schema.encode()))
+                done = one.session.prepare(name, text.encode())
+                if done.status != pq.ExecStatus.COMMAND_OK:
+                    raise AssertionError(f"{done.error_message.decode()}: {text}")
+                one.session.exec_(b"RESET search_path")
+
+
 def _open(
     self: Any, location: Location, *, name: str = "", server: Server | None = None, standby: bool = False
 ) -> None:
     self._kept_as = (location.schema, name, location.prepare, frozenset(location.parameters.items()))
     self._kept_names = set()
+    self._kept_changes = _changes
     while (one := _take(self._kept_as)) is not None:
         if _lives(one.session):
             break
@@ -92,7 +114,8 @@ def _lives(session: Any) -> bool:
 
 def _keep(self: Any) -> None:
     session = self._connection
-    if self._location.schema not in schemas or os.getpid() != _PID or not _is_as_new(session, self._location.schema):
+    is_current = os.getpid() == _PID and self._kept_changes == _changes
+    if self._location.schema not in schemas or not is_current or not _is_as_new(session, self._location.schema):
         _close(self)
         return
     session.notice_handler = None

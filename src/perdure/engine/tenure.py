@@ -20,7 +20,7 @@ logger = logging.getLogger("perdure.worker")
 
 
 class Tenure:
-    """Of one worker. `over` is called once, when its lease has ended: True if the store knows that it was taken away."""
+    """Of one worker. `over` is called once, when its lease has ended; True: the store knows that it was taken away."""
 
     def __init__(self, store: Store, worker: Worker, lease_seconds: float, over: Callable[[bool], None]) -> None:
         self._store = store

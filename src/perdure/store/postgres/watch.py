@@ -115,8 +115,8 @@ class Listener:
     def _hears_itself(self, connection: Connection) -> bool:
         channel = channel_of(self._location)
         connection.script(f"LISTEN {quoted(channel)}")
-        # From another connection, while this one does nothing: a pooler may carry out LISTEN and NOTIFY of one client on
-        # the same session of the server, which answers at once, and then never again
+        # From another connection, while this one does nothing: a pooler may carry out LISTEN and NOTIFY of one client
+        # on the same session of the server, which answers at once, and then never again
         # (tests/stores/test_postgres_pooler.py).
         other = Connection(self._location, name="listener", server=self._server)
         try:
