@@ -54,8 +54,9 @@ fuzz: $(STAMP) ## random programs and hostile values, until something breaks: CO
 	@PYTHONPATH=tests $(BIN)/python -m fuzz programs $(or $(COUNT),10000) $(or $(SEED),0)
 	@PYTHONPATH=tests $(BIN)/python -m fuzz values $(or $(COUNT),10000) $(or $(SEED),0)
 
-mutants: $(STAMP) ## each condition of each fence in the SQL, weakened, must be caught: STATEMENTS="bulk_trigger", or all
-	@PYTHONPATH=tests $(BIN)/python -m mutations.sql $(STATEMENTS)
+mutants: $(STAMP) ## each condition of each fence in the SQL, weakened, and each planted bug of a fleet, must be caught
+	@PYTHONPATH=tests $(BIN)/python -m mutations.sql $(STORE) $(STATEMENTS)
+	$(if $(STORE)$(STATEMENTS),,PERDURE_ALL_MUTATIONS=1 $(BIN)/python -m pytest -q -n auto tests/mutations/test_mutations.py -k suite_catches)
 
 check: $(STAMP) ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -484,12 +484,12 @@ MUTATIONS = [
         "tests/stores/test_postgres_doubt.py::test_a_commit_whose_wait_for_the_standby_is_cancelled_is_in_doubt",
     ),
     Mutation(
-        "anybody-commits-a-step", "a turn from step to step is accepted whoever owns the run",
+        "anybody-commits-a-step", "a turn from step to step is accepted from any worker",
         "postgres:lane_step", "(owner = $9::text OR owner IS NULL)", "($9::text <> '' OR owner IS NULL)",
         "'tests/stores/test_suite.py::TestPostgres::test_store[late-a_late_turn_is_refused_alone[of another-alone]]'",
     ),
     Mutation(
-        "anybody-commits-an-effect", "a turn with effects is accepted whoever owns the run",
+        "anybody-commits-an-effect", "a turn with effects is accepted from any worker",
         "postgres:advance_run", "(owner = $12 OR owner IS NULL)", "($12 <> '' OR owner IS NULL)",
         "'tests/stores/test_suite.py::TestPostgres::test_store[late-a_late_turn_is_refused_alone[of another-alone]]'",
     ),

@@ -15,6 +15,10 @@ written by `PYTHONPATH=tests .venv/bin/python -m mutations`.
 Besides, every condition of every fence that decides in SQLite whether a turn is accepted is weakened, one at a time,
 and caught by worlds on SQLite (`tests/mutations/fences.py` makes these from the statements as they stand).
 
+The bugs of a fleet are mistakes that are easy to make with several writers: the tests that catch them choose the order
+in which two transactions commit ([0162](../decisions/0162-choose-interleavings-by-holding-transactions.md)). Where two
+places defend the same, both are broken.
+
 "Seed" is a world that showed the bug when the page was written; it changes when the code does. Most are shown by one of
 the first hundred seeds.
 

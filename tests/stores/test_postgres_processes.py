@@ -33,8 +33,8 @@ async def open_and_create(url: str, name: str) -> None:
 
 
 def test_ten_processes_make_the_schema_once() -> None:
-    """CONFORMANCE W1: they wait for whoever migrates, here for a lock that is held until all of them are there; then
-    they race, and all work on the same data."""
+    """CONFORMANCE W1: they wait for the one that migrates, here for a lock that is held until all of them are there;
+    then they race, and all work on the same data."""
     schema = server().fresh_schema(recycle=False)
     url = server().url(schema)
     trying = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"

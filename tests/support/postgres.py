@@ -98,7 +98,7 @@ _TABLE_BYTES_MAX = 512 * 1024
 #: Sessions that are still there so long after their test are ended.
 _LATE_SECONDS = 5.0
 
-#: The parameter: also those that do nothing just now. A pooler keeps such for whoever comes.
+#: The parameter: also those that do nothing just now. A pooler keeps such for the next client.
 _SESSIONS = r"""
 SELECT pid, application_name FROM pg_stat_activity WHERE application_name LIKE 'test\_%%' AND (%s OR state <> 'idle')
 """
