@@ -13,12 +13,13 @@ from psycopg import pq
 from mutations.sql_catching import Statements
 from mutations.sql_equivalents_postgres import claims_of
 from perdure.kernel.definitions import EventPolicy
+from perdure.store.model import Status
 from perdure.store.postgres import PostgresStore, batches
 from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.queries import SQL
 from perdure.testing.store import CHECKS, Check, World
 from perdure.testing.store.kit import SHARED
-from stores import test_postgres_claims, test_postgres_lock_order, test_postgres_races
+from stores import test_postgres_claims, test_postgres_lane, test_postgres_lock_order, test_postgres_races
 from stores.store_kit import crash
 from support import kept_sessions
 from support.postgres import server
@@ -100,6 +101,10 @@ def _alone(test: Callable[..., None], *arguments: Any) -> Callable[[World], None
     return lambda world: test(*arguments)
 
 
+def _in_the_lane(kind: str, status: Status, owned: bool) -> None:
+    test_postgres_lane.test_plain_turns_are_committed_by_the_lane_alone(kind, status, owned, sent=[kind])
+
+
 _RACES, _ORDER, _CLAIMS = test_postgres_races, test_postgres_lock_order, test_postgres_claims
 #: What several processes do at once; the suite has one at a time.
 _TESTS: Final = {
@@ -115,6 +120,10 @@ _TESTS: Final = {
             ("publish-race", _RACES.test_an_event_published_while_a_run_begins_to_wait_reaches_it),
             ("wait-race", _RACES.test_a_run_that_begins_to_wait_while_an_event_is_published_gets_it),
         )
+    },
+    **{
+        f"lane-{kind}-{status}-{owned}": _alone(_in_the_lane, kind, status, owned)
+        for kind, status, owned in test_postgres_lane.CASES
     },
     "lock-order": _alone(_ORDER.test_runs_are_locked_by_key, _ORDER.sending),
     "share": _alone(_CLAIMS.test_a_worker_leaves_the_others_their_share),

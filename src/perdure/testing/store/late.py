@@ -10,7 +10,7 @@ Over 450 lines, and still one thing: the routes, the ways to be late, and the ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.kernel.items import read_child_item
@@ -37,8 +37,11 @@ from perdure.testing.store.kit import (
     stepping,
     turn,
     watch,
+    worker,
 )
 
+#: When everything is due that is not put off for ever.
+DUE = 10**9
 #: The others of a group: enough for a store to take a fast path with them.
 COMPANIONS = 17
 LATE = b'"late"'
@@ -455,6 +458,31 @@ def check_a_frontier_alone_is_no_progress_by_any_route(world: World, route: Rout
         assert (await row_of(store, "a")).recoveries == claimed.recoveries
         assert isinstance(await _send_late(store, route, _with_record(place), "second"), Committed)
         assert (await row_of(store, "a")).recoveries == 0
+
+    world.run(check)
+
+
+@cases([({},), ({"waits": {"ping": 1}},)])
+def check_a_run_without_an_owner_is_cleared_by_a_record_alone(world: World, more: Mapping[str, Any]) -> None:
+    """CONFORMANCE W4, FAULTS C5: its worker was taken for dead, and its turns still count. Only one with a record says that
+    the run does not kill."""
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        await store.register_worker(worker("w1"))
+        await other.register_worker(worker("w2"))
+        key = await create(store, "a", owner=None)
+        (claimed,) = await store.claim("w1", 10, 1)
+        await world.die(store, "w1")
+        assert await other.reap("w2", 20) == 1
+        place = Place(key, epoch=claimed.epoch)
+        waiting = {"status": Status.RUNNING, "frontier": LATE, **place.position(), **more}
+        await accept(other, turn(key, 2, **waiting))
+        assert await other.claim("w2", DUE, 1, 0) == []
+        assert (await row_of(other, "a")).recoveries == 1
+        await accept(other, turn(key, 2, step_row(2), **waiting))
+        (again,) = await other.claim("w2", DUE, 1, 0)
+        assert (again.id, again.recoveries) == ("a", 1)
 
     world.run(check)
 

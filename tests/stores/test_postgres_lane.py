@@ -1,0 +1,100 @@
+"""Plain turns go by the commit lane, whatever their runs are called and whoever had them: a fast path that is never
+taken would answer right, and be no use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from perdure.store.model import CLAIMABLE, Status
+from perdure.store.postgres import batches
+from perdure.store.turn import NO_EFFECTS, Turn
+from perdure.testing.store.kit import accept, create, finishing, step_row, stepping, turn
+from stores.postgres_holds import stores_on
+from support.lives import STORES, run_async
+from support.postgres import server
+
+pytestmark = pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is left out of this run")
+
+#: So many runs, each with so many records, are committed at once.
+KINDS = {
+    "lane_step": (1, 1),
+    "lane_steps": (3, 1),
+    "lane_step_seek": (1, batches._MANY_TURNS),
+    "lane_step_here": (1, batches._MANY_TURNS),
+    "lane_turns": (3, 1),
+    "lane_ends": (3, 1),
+}
+
+
+def _of(kind: str, key: int, seq: int) -> Turn:
+    if kind == "lane_turns":
+        return turn(key, seq, step_row(seq), status=Status.WAITING, wake_at=5)
+    return finishing(key, seq) if kind == "lane_ends" else stepping(key, seq)
+
+
+def refuse_the_general_way(lane: Any, general: list[Any]) -> None:
+    """What goes the general way fails."""
+
+    def refuse(*call: Any) -> Any:
+        general.append(call)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(AssertionError("it goes the general way"))
+        return failed
+
+    lane._general = refuse
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the statements that lanes have sent."""
+    names: list[str] = []
+    own = batches.batches_of
+
+    def noted(*arguments: Any) -> Sequence[batches.Batch]:
+        found = own(*arguments)
+        names.extend(batch.name.decode() for batch in found)
+        return found
+
+    monkeypatch.setattr(batches, "batches_of", noted)
+    return names
+
+
+#: By its place a row is found only as the turn before has left it.
+CASES = [
+    (kind, status, owned)
+    for kind in KINDS
+    for status in sorted(CLAIMABLE)
+    for owned in (True, False)
+    if kind != "lane_step_here" or (status is Status.RUNNING and owned)
+]
+
+
+@pytest.mark.parametrize(("kind", "status", "owned"), CASES)
+def test_plain_turns_are_committed_by_the_lane_alone(kind: str, status: Status, owned: bool, sent: list[str]) -> None:
+    """FAULTS C5: also those of a run that was taken from its owner and that nobody has yet."""
+    schema = server().fresh_schema(keep_sessions=True)
+    runs, records = KINDS[kind]
+
+    async def main() -> None:
+        async with stores_on(schema, 1) as (store,):
+            general: list[Any] = []
+            keys = [await create(store, f"r{number}") for number in range(runs)]
+            for key in keys:
+                await accept(store, turn(key, 2, *[step_row(seq) for seq in range(2, 2 + records)]))
+                if kind == "lane_step_here":
+                    await accept(store, stepping(key, 2 + records))
+            first = 2 + records + (kind == "lane_step_here")
+            if kind != "lane_step_here":
+                as_it_is = (status.value, "w1" if owned else None)
+                server().execute(f'UPDATE "{schema}".runs SET status = %s, owner = %s', as_it_is)
+            assert store._lane is not None
+            refuse_the_general_way(store._lane, general)
+            assert await store.commit([_of(kind, key, first) for key in keys]) == [NO_EFFECTS] * runs
+            assert sent[-1:] == [kind]
+            assert general == []
+
+    run_async(main())
