@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +72,26 @@ def _freeze() -> None:
         for task in list(known):
             if task.get_loop().is_closed():
                 known.discard(task)
+
+
+#: Of what tests of behaviour do on PostgreSQL, every so manieth test of each file is run, beginning with the first one.
+#: The store suite, what is particular to PostgreSQL, and the fleet are always whole.
+EVERY_ON_POSTGRES = int(os.environ.get("PERDURE_TEST_POSTGRES_EVERY", "1"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if EVERY_ON_POSTGRES == 1:
+        return
+    counts, left_out = Counter[Path](), list[pytest.Item]()
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if parameters.get("lives") == "postgres" and item.path.parent.name not in ("stores", "fleet"):
+            counts[item.path] += 1
+            if counts[item.path] % EVERY_ON_POSTGRES != 1:
+                left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
 
 
 def pytest_collection_finish() -> None:

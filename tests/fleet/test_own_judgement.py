@@ -15,7 +15,7 @@ import pytest
 
 from fleet.work import GoOn, fleet_engine, two_notes, until_told
 from perdure import Engine, workflow
-from perdure.store.postgres import PostgresStore, connection
+from perdure.store.postgres import PostgresStore, connection, store
 from perdure.store.postgres.server import History
 from support.effects import Effects
 from support.lives import run_async, until
@@ -103,13 +103,13 @@ def test_a_server_with_another_past_makes_a_worker_drop_its_memory(
 
     async def main() -> None:
         async with fleet_engine(server().url(schema), lease=60) as engine:
-            store = engine.store
-            assert isinstance(store, PostgresStore)
+            own = engine.store
+            assert isinstance(own, PostgresStore)
             run = await engine.start(two_notes(str(effects.path), "a"), id="run")
             await until(lambda: waits(engine))
             before, residents = id_of(engine), engine.worker.residents  # type: ignore[union-attr]
             assert residents.holds("run")
-            store.server.look_at(History(system=1, timeline=99))
+            own.server.look_at(History(system=1, timeline=99))
             await until(said(caplog, "went back in time"))
             await until(lambda: engine.worker is not None and engine.worker.id != before)
             assert not residents.holds("run")
@@ -130,6 +130,11 @@ def backends(schema: str) -> dict[str, int]:
     return {name.split()[-1]: pid for name, pid in server().execute(names, (f"{schema} %",))}
 
 
+def patient_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (connection, store):  # connections, and that of the lane
+        monkeypatch.setattr(module, "POSTGRES_CALL_SECONDS", 1)
+
+
 @pytest.mark.parametrize("name", ["lane", "writer", "reader"])
 def test_a_call_that_is_never_answered_is_given_up_and_repeated(
     name: str, schema: str, effects: Effects, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +142,7 @@ def test_a_call_that_is_never_answered_is_given_up_and_repeated(
     """FAULTS B3, B24: a process of the server stands still, and TCP does not notice; another connection takes over."""
     if server().pid is None:
         pytest.fail("the processes of a server that the tests did not start are not stopped")
-    monkeypatch.setattr(connection, "POSTGRES_CALL_SECONDS", 1)
+    patient_for_a_second(monkeypatch)
 
     async def main() -> None:
         async with fleet_engine(server().url(schema), lease=60) as engine:
@@ -162,7 +167,7 @@ def test_a_call_that_is_never_answered_is_given_up_and_repeated(
 
 def test_idle_connections_are_not_given_up(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS B3: only calls have a limit; a listener waits for days."""
-    monkeypatch.setattr(connection, "POSTGRES_CALL_SECONDS", 1)
+    patient_for_a_second(monkeypatch)
 
     async def main() -> None:
         async with fleet_engine(server().url(schema), lease=60):

@@ -40,7 +40,7 @@ def test_a_run_evicted_by_a_draining_worker_is_not_lost(lives: Lives) -> None:
             await engine.start(two_steps(name), id=name)
         while len(begun) < 2:
             await asyncio.sleep(0.001)
-        closing = asyncio.ensure_future(engine.close(grace=5))
+        closing = asyncio.ensure_future(engine.close(grace=1))
         await asyncio.sleep(0)  # it drains from here on
         gates["a"].set()
         while engine.worker is not None and engine.worker.residents.holds("a"):
