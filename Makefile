@@ -7,8 +7,7 @@ STAMP := .venv/.installed
 # write has to reach a disk; and what power cuts leave is tested on a disk of their own (tests/io_faults/disk.py).
 export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
-.PHONY: setup demo demo-fleet test test-postgres test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
-.PHONY: setup setup-servers demo test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
+.PHONY: setup setup-servers demo demo-fleet test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
 .DEFAULT_GOAL := help
 
 help: ## say what each command does

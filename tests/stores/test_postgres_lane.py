@@ -4,6 +4,7 @@ taken would answer right, and be no use."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from perdure.store.postgres import batches
 from perdure.store.turn import NO_EFFECTS, Turn
 from perdure.testing.store.kit import accept, create, finishing, step_row, stepping, turn
 from stores.postgres_holds import stores_on
-from support.lives import STORES, run_async
+from support.lives import PATIENCE_SECONDS, STORES, run_async, until
 from support.postgres import server
 
 pytestmark = pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is left out of this run")
@@ -96,5 +97,31 @@ def test_plain_turns_are_committed_by_the_lane_alone(kind: str, status: Status, 
             assert await store.commit([_of(kind, key, first) for key in keys]) == [NO_EFFECTS] * runs
             assert sent[-1:] == [kind]
             assert general == []
+
+    run_async(main())
+
+
+def test_a_store_that_closes_while_its_lane_is_opened_again_leaves_no_connection() -> None:
+    """FAULTS B12: closing does not wait for a server that may be gone, and what arrives after that is closed."""
+    schema = server().fresh_schema()
+    connecting, go_on = threading.Event(), threading.Event()
+    made: list[Any] = []
+
+    async def main() -> None:
+        async with stores_on(schema, 1) as (store,):
+            connect = store._connect_lane
+
+            def slowly() -> Any:
+                connecting.set()
+                assert go_on.wait(PATIENCE_SECONDS)
+                made.append(connect())
+                return made[0]
+
+            store._connect_lane = slowly  # type: ignore[method-assign]
+            end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+            server().execute(end, (f"{schema} lane",))
+            assert await asyncio.to_thread(connecting.wait, PATIENCE_SECONDS)
+        go_on.set()
+        await until(lambda: bool(made) and made[0].is_broken)
 
     run_async(main())

@@ -115,7 +115,7 @@ class PostgresStore:
             return
         loop = asyncio.get_running_loop()
         self.server = Server(self.location, lambda: self._tell_of_other_past(loop))
-        lane_connection = await in_thread(self._prepare)
+        lane_connection = await in_thread(self._prepare, Connection.close)
         self._pid = os.getpid()
         self._writer, self._reader = Writer(self.server), Reader(self.server)
         self._writer.start()
@@ -137,7 +137,7 @@ class PostgresStore:
         wait = _REOPEN_SECONDS
         while self._reader is not None:
             try:
-                connection = await in_thread(self._connect_lane)
+                connection = await in_thread(self._connect_lane, Connection.close)
             except (StoreError, Fault):  # the writer says what is wrong, to those who wait for it
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, _REOPEN_SECONDS_MAX)

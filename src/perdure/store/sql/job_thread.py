@@ -199,21 +199,37 @@ def _set_done(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread of its own, which nothing waits for if the program ends first."""
+async def in_thread(function: Callable[[], T], discard: Callable[[T], object] = lambda result: None) -> T:
+    """Call a function in a thread of its own, which nothing waits for if the program ends first. `discard`: gets the
+    result if the caller was cancelled meanwhile, and nobody else can have it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     job = Job(function, (), future, loop)
 
     def work() -> None:
         try:
-            outcome: Outcome = (job, function(), None)
+            result = function()
         except BaseException as error:
-            outcome = (job, None, error)
-        settle([outcome])
+            settle([(job, None, error)])
+            return
+        try:
+            loop.call_soon_threadsafe(hand_over, result)
+        except RuntimeError:  # the loop is closed
+            discard(result)
+
+    def hand_over(result: T) -> None:
+        if future.done():
+            discard(result)
+        else:
+            future.set_result(result)
 
     threading.Thread(target=work, name="perdure-opening", daemon=True).start()
-    return await future
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled() and future.exception() is None:
+            discard(future.result())
+        raise
 
 
 def settle(outcomes: list[Outcome]) -> None:

@@ -464,8 +464,8 @@ def check_a_frontier_alone_is_no_progress_by_any_route(world: World, route: Rout
 
 @cases([({},), ({"waits": {"ping": 1}},)])
 def check_a_run_without_an_owner_is_cleared_by_a_record_alone(world: World, more: Mapping[str, Any]) -> None:
-    """CONFORMANCE W4, FAULTS C5: its worker was taken for dead, and its turns still count. Only one with a record says that
-    the run does not kill."""
+    """CONFORMANCE W4, FAULTS C5: its worker was taken for dead, and its turns still count. Only one with a record says
+    that the run does not kill."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
