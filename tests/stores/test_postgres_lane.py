@@ -13,7 +13,7 @@ import pytest
 from perdure.store.model import CLAIMABLE, Status
 from perdure.store.postgres import batches
 from perdure.store.turn import NO_EFFECTS, Turn
-from perdure.testing.store.kit import accept, create, finishing, step_row, stepping, turn
+from perdure.testing.store.kit import accept, create, finishing, step_row, stepping, turn, watch
 from stores.postgres_holds import stores_on
 from support.lives import PATIENCE_SECONDS, STORES, run_async, until
 from support.postgres import server
@@ -83,7 +83,12 @@ def test_plain_turns_are_committed_by_the_lane_alone(kind: str, status: Status, 
     async def main() -> None:
         async with stores_on(schema, 1) as (store,):
             general: list[Any] = []
+            watched = await create(store, "watched")
             keys = [await create(store, f"r{number}") for number in range(runs)]
+            await create(store, "watched, too")
+            watcher = await create(store, "watcher")
+            await accept(store, turn(watcher, 2, watch(2, "watched"), watch(3, "watched, too")))
+            assert watched < keys[0]
             for key in keys:
                 await accept(store, turn(key, 2, *[step_row(seq) for seq in range(2, 2 + records)]))
                 if kind == "lane_step_here":

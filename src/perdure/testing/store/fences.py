@@ -12,9 +12,11 @@ from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import (
     World,
     accept,
+    cancel,
     commit,
     completed_row,
     create,
+    event,
     everything,
     failed_row,
     finishing,
@@ -48,6 +50,72 @@ def check_only_the_same_park_is_recognised(world: World, reason: str) -> None:
         for epoch in (0, 2):
             assert not await store.park(keys["parked"], epoch, reason, 300)
         assert [await everything(store, run_id) for run_id in keys] == before
+
+    world.run(check)
+
+
+#: What a call changes: what all runs are before it, the call, and what the one it names is called afterwards.
+_CALLS = {
+    "resume": ("parked", lambda store, key, name: store.resume(name, 300), Status.PENDING),
+    "unpause": ("paused", lambda store, key, name: store.unpause(name, 300), Status.PENDING),
+    "park": ("open", lambda store, key, name: store.park(key, 1, "why", 300), Status.PARKED),
+    "pause": ("open", lambda store, key, name: store.pause(name, "why", 300), Status.PAUSED),
+    "terminate": ("open", lambda store, key, name: store.terminate(name, "why", 300), Status.CANCELLED),
+    "reopen": (
+        "failed",
+        lambda store, key, name: store.reopen(Reopen(key=key, epoch=1, record=resumed_row(3, 2), frontier=b"f")),
+        Status.PENDING,
+    ),
+    "delete": ("failed", lambda store, key, name: store.delete([key]), None),
+    "append": ("released", lambda store, key, name: store.append(name, event(), 9), Status.PENDING),
+    "cancel": ("released", lambda store, key, name: store.request_cancel(name, cancel()), Status.PENDING),
+    "release": (
+        "open",
+        lambda store, key, name: store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=400)]),
+        Status.PENDING,
+    ),
+}
+
+
+async def _brought_to(store: Store, key: int, name: str, state: str) -> None:
+    match state:
+        case "parked":
+            assert await store.park(key, 1, "why", 200)
+        case "paused":
+            await store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=10**9)])
+            await store.pause(name, "why", 200)
+        case "failed":
+            await accept(store, turn(key, 2, failed_row(2), status=Status.FAILED))
+        case "released":
+            await store.release("w1", [Release(key=key, epoch=1, seen_item=0, ready_at=10**9)])
+        case _:
+            pass
+
+
+@cases(_CALLS)
+def check_what_is_done_to_a_run_leaves_its_neighbours_alone(world: World, name: str) -> None:
+    """Law 6: of runs that are all the same, the one that is named changes, and it is what the call says."""
+    state, call, status = _CALLS[name]
+
+    async def check(store: Store) -> None:
+        names = ("before", "named", "later")
+        keys = {each: await create(store, each) for each in names}
+        for each, key in keys.items():
+            await _brought_to(store, key, each, state)
+        before = {each: await everything(store, each) for each in names}
+        await call(store, keys["named"], "named")
+        assert await everything(store, "before") == before["before"]
+        assert await everything(store, "later") == before["later"]
+        if status is None:
+            assert await store.get("named") is None
+            return
+        row = await row_of(store, "named")
+        assert row.status is status
+        if status is Status.CANCELLED:
+            assert (row.finished_at, row.owner) == (300, "w1")
+        elif status is Status.PENDING:
+            due = [one.id for one in await store.claim("w2", 500, 9)]
+            assert due == ["named"], "and nobody else is due"
 
     world.run(check)
 

@@ -7,7 +7,7 @@ import asyncio
 from perdure.store.model import Release, Status
 from perdure.store.protocol import Store
 from perdure.store.turn import Rejected
-from perdure.testing.store.kit import World, accept, create, event, everything, row_of, step_row, turn
+from perdure.testing.store.kit import World, accept, create, event, everything, row_of, step_row, turn, worker
 
 LATER = 10**9
 
@@ -74,6 +74,27 @@ def check_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
         assert delivery is not None
         assert delivery.owner is None
         assert [row.id for row in await store.claim("w2", 1, 9)] == ["a"]
+
+    world.run(check)
+
+
+def check_an_item_wakes_a_run_whose_worker_died(world: World) -> None:
+    """CONFORMANCE W4, FAULTS C14: it waited for ever when its worker died with it; it is due, and still under suspicion."""
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        await store.register_worker(worker("w1"))
+        await other.register_worker(worker("w2"))
+        key = await create(store, "a", owner=None)
+        (claimed,) = await store.claim("w1", 10, 1)
+        waiting = turn(key, 2, status=Status.WAITING, epoch=claimed.epoch, frontier=b"f")
+        await accept(store, waiting)
+        await world.die(store, "w1")
+        assert await other.reap("w2", 20) == 1
+        assert await other.claim("w2", LATER, 9, 9) == []
+        await other.append("a", event(), 9)
+        assert await other.claim("w2", LATER, 9, 0) == []
+        assert [(row.id, row.recoveries) for row in await other.claim("w2", LATER, 9, 1)] == [("a", 2)]
 
     world.run(check)
 
