@@ -34,6 +34,8 @@ class PostgresBackend:
     die = staticmethod(crash)
 
     def __init__(self) -> None:
+        # Now, and not in the middle of `in_place`, which takes back what it has replaced.
+        kept_sessions.install()
         self._schemas: dict[Path, str] = {}
         #: What kept sessions have prepared that differs from the store's statements.
         self._changed: Mapping[str, str] = {}

@@ -166,4 +166,5 @@ def _prepare_once(self: Any, name: bytes, sql: str) -> None:
 
 
 def install() -> None:
-    Connection.__init__, Connection.close, Connection.prepare = _open, _keep, _prepare_once  # type: ignore[method-assign]
+    if Connection.close is not _keep:  # once: others may have wrapped these since
+        Connection.__init__, Connection.close, Connection.prepare = _open, _keep, _prepare_once  # type: ignore[method-assign]

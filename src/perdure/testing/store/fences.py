@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from msgspec.structs import replace
 
 from perdure.kernel.items import read_child_item
-from perdure.store.model import CLAIMABLE, Acquittal, Release, Reopen, RunRow, Snapshot, Status
+from perdure.store.model import CLAIMABLE, Acquittal, Release, Reopen, RunKey, RunRow, Snapshot, Status
 from perdure.store.protocol import Store
 from perdure.store.turn import NextGeneration
 from perdure.testing.store.checks import cases
@@ -55,7 +57,7 @@ def check_only_the_same_park_is_recognised(world: World, reason: str) -> None:
 
 
 #: What a call changes: what all runs are before it, the call, and what the one it names is called afterwards.
-_CALLS = {
+_CALLS: dict[str, tuple[str, Callable[[Store, RunKey, str], Awaitable[object]], Status | None]] = {
     "resume": ("parked", lambda store, key, name: store.resume(name, 300), Status.PENDING),
     "unpause": ("paused", lambda store, key, name: store.unpause(name, 300), Status.PENDING),
     "park": ("open", lambda store, key, name: store.park(key, 1, "why", 300), Status.PARKED),

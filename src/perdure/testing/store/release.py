@@ -79,7 +79,7 @@ def check_an_item_for_an_unowned_run_makes_it_due(world: World) -> None:
 
 
 def check_an_item_wakes_a_run_whose_worker_died(world: World) -> None:
-    """CONFORMANCE W4, FAULTS C14: it waited for ever when its worker died with it; it is due, and still under suspicion."""
+    """CONFORMANCE W4, FAULTS C14: it waited for ever when its worker died; it is due, and still under suspicion."""
 
     async def check(store: Store) -> None:
         other = await world.connect()
