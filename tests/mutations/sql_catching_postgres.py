@@ -107,6 +107,11 @@ def _in_the_lane(kind: str, status: Status, owned: bool) -> None:
     test_postgres_lane.test_plain_turns_are_committed_by_the_lane_alone(kind, status, owned, sent=[kind])
 
 
+def _at_a_place() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_postgres_lane.test_a_place_where_another_run_is_by_now(patch)
+
+
 _RACES, _ORDER, _CLAIMS = test_postgres_races, test_postgres_lock_order, test_postgres_claims
 #: What several processes do at once; the suite has one at a time.
 _TESTS: Final = {
@@ -134,4 +139,21 @@ _TESTS: Final = {
     "many-turns": _alone(_CLAIMS.test_a_run_with_many_turns_is_found_by_its_place_also_after_an_event_moved_it),
 }
 
-ALL_ON_POSTGRES: Final = (*CHECKS, *(Check(name, test) for name, test in _TESTS.items()))
+
+def _with_many_turns(check: Check) -> Check:
+    """As if every run had had hundreds of turns."""
+
+    def run(world: World) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batches, "_MANY_TURNS", 0)
+            check(world)
+
+    return Check(f"many-turns-{check.id}", run)
+
+
+ALL_ON_POSTGRES: Final = (
+    *CHECKS,
+    *(Check(name, test) for name, test in _TESTS.items()),
+    *(_with_many_turns(check) for check in test_postgres_lane.FENCED),
+    Check("place", lambda world: _at_a_place()),
+)

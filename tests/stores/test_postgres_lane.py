@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from perdure.store.model import CLAIMABLE, Status
 from perdure.store.postgres import batches
 from perdure.store.turn import NO_EFFECTS, Turn
+from perdure.testing.store import CHECKS, Check
 from perdure.testing.store.kit import accept, create, finishing, step_row, stepping, turn, watch
 from stores.postgres_holds import stores_on
+from stores.store_kit import World
 from support.lives import PATIENCE_SECONDS, STORES, run_async, until
 from support.postgres import server
 
@@ -128,5 +131,40 @@ def test_a_store_that_closes_while_its_lane_is_opened_again_leaves_no_connection
             assert await asyncio.to_thread(connecting.wait, PATIENCE_SECONDS)
         go_on.set()
         await until(lambda: bool(made) and made[0].is_broken)
+
+    run_async(main())
+
+
+#: A turn alone, in every way late and in no way late; and turns that are repeated.
+FENCED = [
+    check
+    for check in CHECKS
+    if (check.id.startswith("late-") and check.id.endswith("-alone]")) or check.id.startswith("turns-")
+]
+
+
+@pytest.mark.parametrize("check", FENCED, ids=lambda check: check.id)
+def test_runs_with_many_turns_are_fenced_as_others(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Laws 6 and 7: their turns are statements of their own, which the suite would not come by."""
+    monkeypatch.setattr(batches, "_MANY_TURNS", 0)
+    check(World("postgres", tmp_path))
+
+
+def test_a_place_where_another_run_is_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law 6: a run was deleted, its place was cleaned and given to a new one, which stands where the old one stood."""
+    schema = server().fresh_schema()
+    monkeypatch.setattr(batches, "_MANY_TURNS", 0)
+
+    async def main() -> None:
+        async with stores_on(schema, 1) as (store,):
+            old, new = await create(store, "old"), await create(store, "new")
+            assert store._lane is not None
+            place = server().execute(f'SELECT ctid::text FROM "{schema}".runs WHERE key = %s', (new,)).fetchone()[0]
+            store._lane._places.note(old, place.encode())
+            assert await store.commit([stepping(old, 2)]) == [NO_EFFECTS]
+            assert [row.seq for row in await store.journal(old, 1)] == [1, 2]
+            assert [row.seq for row in await store.journal(new, 1)] == [1]
 
     run_async(main())
