@@ -1,5 +1,5 @@
-"""Plain turns go by the commit lane, whatever their runs are called and whoever had them: a fast path that is never
-taken would answer right, and be no use."""
+"""Plain turns go by the commit lane, whatever their runs are called and from which worker they come: a fast path that
+is never taken would answer right, and be no use."""
 
 from __future__ import annotations
 

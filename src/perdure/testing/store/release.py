@@ -99,6 +99,19 @@ def check_an_item_wakes_a_run_whose_worker_died(world: World) -> None:
     world.run(check)
 
 
+def check_an_item_does_not_put_off_a_run_that_is_due(world: World) -> None:
+    """FAULTS C2: one that gets event after event is not passed by others for ever."""
+
+    async def check(store: Store) -> None:
+        await store.register_worker(worker("w2"))
+        for run_id in ("a", "b"):
+            await create(store, run_id, owner=None)
+        await store.append("a", event(), 9)
+        assert [row.id for row in await store.claim("w2", LATER, 1, 0)] == ["a"]
+
+    world.run(check)
+
+
 def check_release_and_append_in_a_race_always_leave_it_due(world: World) -> None:
     """FAULTS C14: two stores on the same data, both orders, no lost wake-up."""
 
