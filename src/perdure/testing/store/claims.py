@@ -7,6 +7,7 @@ import asyncio
 from perdure.store.model import Acquittal, Release, Status
 from perdure.store.protocol import Store
 from perdure.store.turn import Rejected
+from perdure.testing.store.checks import cases
 from perdure.testing.store.kit import World, accept, create, event, row_of, step_row, turn, worker
 
 
@@ -26,6 +27,39 @@ def check_ten_claimers_get_ten_different_runs(world: World) -> None:
                 assert row.owner is not None
                 back = Release(key=row.key, epoch=row.epoch, seen_item=0, ready_at=1)
                 await store.release(row.owner, [back])
+
+    world.run(check)
+
+
+@cases([0, 1])
+def check_runs_of_unknown_workflows_are_left_whatever_comes_before_and_after(world: World, trusted: int) -> None:
+    """CONFORMANCE W4: a worker gets those that it knows, wherever in the store's order of workflows they are."""
+
+    async def check(store: Store) -> None:
+        await store.register_worker(worker("w2"))
+        for workflow in ("first", "known", "last"):
+            await create(store, workflow, owner=None, workflow=workflow)
+        unknown = [("first", "1"), ("last", "1")]
+        assert [row.id for row in await store.claim("w2", 100, 9, 9, unknown, trusted)] == ["known"]
+        assert [row.id for row in await store.claim("w2", 100, 9, 9, (), trusted)] == ["first", "last"]
+
+    world.run(check)
+
+
+def check_only_what_has_something_to_do_is_due_when_its_worker_died(world: World) -> None:
+    """FAULTS C3, C14: of runs that wait, the one with an unread item; not those created before and after it."""
+
+    async def check(store: Store) -> None:
+        other = await world.connect()
+        await store.register_worker(worker("w1"))
+        await other.register_worker(worker("w2"))
+        for run_id in ("before", "unread", "later"):
+            key = await create(store, run_id)
+            await accept(store, turn(key, 2, step_row(2), status=Status.WAITING))
+        await other.append("unread", event(), 9)
+        await world.die(store, "w1")
+        assert await other.reap("w2", 20) == 3
+        assert [row.id for row in await other.claim("w2", 10**9, 9, 9)] == ["unread"]
 
     world.run(check)
 

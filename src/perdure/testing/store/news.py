@@ -37,6 +37,19 @@ def check_news_are_what_arrived_since_the_cursor(world: World) -> None:
     world.run(check)
 
 
+def check_news_of_ends_are_of_ones_own_runs(world: World) -> None:
+    """CONFORMANCE L1: whatever the others are called."""
+
+    async def check(store: Store) -> None:
+        keys = {owner: await create(store, owner, owner=owner) for owner in ("w0", "w1", "w2")}
+        for name in keys:
+            await store.terminate(name, "why", 200)
+        for name, key in keys.items():
+            assert list((await store.news(name, 0)).ended) == [key]
+
+    world.run(check)
+
+
 def check_a_watcher_is_called_for_the_changes_of_others(world: World) -> None:
     """CONFORMANCE W6: the hint comes by itself, and stops when asked to."""
 
