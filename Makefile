@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # write has to reach a disk; and what power cuts leave is tested on a disk of their own (tests/io_faults/disk.py).
 export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
-.PHONY: setup setup-servers demo demo-fleet test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean
+.PHONY: setup setup-servers demo demo-fleet test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean chaos
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -32,7 +32,7 @@ test: $(STAMP) ## the suite in memory and on SQLite, in parallel; then, without 
 	PERDURE_TEST_STORES=memory,sqlite PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" tests/steps tests/races tests/children
 
 test-postgres: $(STAMP) ## every test of behaviour on PostgreSQL too, which the tests start by themselves; and a fleet
-	PERDURE_TEST_STORES=postgres $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" -k "postgres or fleet" tests
+	PERDURE_TEST_STORES=postgres $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" -k "postgres or fleet or chaos" tests
 
 test-postgres-matrix: $(STAMP) ## the store suite on PostgreSQL 18, 16 and 15, direct and through PgBouncer: VERSIONS="16"
 	@PYTHONPATH=tests $(BIN)/python -m support.matrix $(VERSIONS)
@@ -45,6 +45,9 @@ test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
 
 test-pythons: $(STAMP) ## what depends on the Python, on each one of this machine from 3.11 on: GROUPS="auto kernel"
 	@cd tests && ../$(BIN)/python -m support.pythons $(GROUPS)
+
+chaos: $(STAMP) ## a fleet under fire for three minutes, 20 times: SEEDS=3-5 SECONDS=60 RUNS=500, or one: SEED=7
+	@PYTHONPATH=tests $(BIN)/python -m chaos seeds="$(SEEDS)" seed="$(SEED)" seconds="$(SECONDS)" runs="$(RUNS)"
 
 sim: $(STAMP) ## simulated worlds of every kind: SEEDS=1000, or one: SEED=58 PLAN="..."; STORE=sqlite, MORE=hosts,odd
 	@PYTHONPATH=tests $(BIN)/python -m sim seeds="$(SEEDS)" seed="$(SEED)" plan="$(PLAN)" store="$(STORE)" more="$(MORE)"

@@ -24,7 +24,7 @@ _registries: dict[str, Registry] = {}
 def _use_registry_of(path: Path) -> None:
     # The tests of the CLI load the same application files again and again, those of events and of
     # processes share workflows: each of these folders has one.
-    key = path.parent if path.parent.name in {"cli", "events", "fleet", "lint", "processes"} else path
+    key = path.parent if path.parent.name in {"chaos", "cli", "events", "fleet", "lint", "processes"} else path
     if path.name == "test_composed.py":  # of admin, and uses what the tests of events have
         key = path.parents[1] / "events"
     if path.name in {

@@ -171,6 +171,8 @@ def test_idle_connections_are_not_given_up(schema: str, monkeypatch: pytest.Monk
 
     async def main() -> None:
         async with fleet_engine(server().url(schema), lease=60):
+            # Each is opened by a thread of its own, the last one at the first renewal: within 0.3 heartbeats of 18 s.
+            await until(lambda: {"lane", "writer", "reader", "listener", "lease"} <= set(backends(schema)))
             before = backends(schema)
             await asyncio.sleep(2.5)  # longer than two calls may take: the point is that time passes
             assert backends(schema) == before

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import abc
 
 from perdure.errors import StoreUnavailable, StoreUnusable
-from perdure.limits import POSTGRES_CALL_SECONDS, POSTGRES_LOCK_SECONDS
+from perdure.limits import POSTGRES_CALL_SECONDS, POSTGRES_IDLE_SECONDS, POSTGRES_LOCK_SECONDS
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.server import Facts, History, Server, Socket
@@ -41,7 +42,7 @@ def settings_of(location: Location) -> list[str]:
         f"SET search_path TO {quoted(location.schema)}",
         f"SET synchronous_commit TO {'on' if location.durability == 'full' else 'off'}",
         f"SET lock_timeout TO '{POSTGRES_LOCK_SECONDS}s'",
-        "SET idle_in_transaction_session_timeout TO '60s'",
+        f"SET idle_in_transaction_session_timeout TO '{POSTGRES_IDLE_SECONDS}s'",
         "SET default_transaction_isolation TO 'read committed'",
         "SET default_transaction_read_only TO off",
         "SET timezone TO 'UTC'",
@@ -60,21 +61,35 @@ def local_settings_of(location: Location) -> tuple[str, ...]:
         quoted(location.schema),
         "on" if location.durability == "full" else "off",
         f"{POSTGRES_LOCK_SECONDS}s",
+        f"{POSTGRES_IDLE_SECONDS}s",
     )
 
 
+class _Opened(psycopg.Connection[Any]):
+    """Only for opening: what comes out of it, libpq's connection, belongs to somebody else then."""
+
+    def __del__(self) -> None:
+        """psycopg warns here of a connection that was not closed."""
+
+
 def dial(location: Location, *, name: str = "") -> abc.PGconn:
-    """Connect and wait for it. Raises `StoreUnavailable`, or `StoreUnusable` for what waiting does not cure."""
+    """Connect and wait for it. Raises `StoreUnavailable`, or `StoreUnusable` for what waiting does not cure.
+
+    Not by libpq's own `connect`: psycopg keeps the GIL during that, so that a server which does not answer would stop
+    the whole process for the length of the timeout, its event loop and the renewal of its lease
+    (tests/fleet/test_silence.py).
+    """
     parameters: dict[str, Any] = dict(location.parameters)
     if name:
         parameters["application_name"] = f"{parameters.get('application_name', 'perdure')} {name}"
     parameters["client_encoding"] = "UTF8"
-    connection = pq.PGconn.connect(make_conninfo("", **parameters).encode())
-    if connection.status != pq.ConnStatus.OK:
-        said = _cleaned(connection.error_message.decode("utf-8", "replace"), location)
-        connection.finish()
-        raise _refused(location, said)
+    try:
+        connection = _Opened.connect(make_conninfo("", **parameters), autocommit=True).pgconn
+    except psycopg.Error as error:
+        raise _refused(location, _cleaned(str(error), location)) from None
+    connection.nonblocking = 0
     connection.notice_handler = None
+    connection.notify_handler = None
     if connection.server_version < OLDEST_SERVER:
         version = connection.server_version // 10000
         connection.finish()
@@ -157,7 +172,11 @@ class Connection:
             self._server.look_at(facts.history)
 
     def _facts(self) -> Facts:
-        result = self._checked(self._connection.exec_params(SQL["facts"].encode(), [], None, [], pq.Format.TEXT))
+        self.busy_since = time.monotonic()
+        try:
+            result = self._checked(self._connection.exec_params(SQL["facts"].encode(), [], None, [], pq.Format.TEXT))
+        finally:
+            self.busy_since = None
         is_standby, session, system, timeline = (int(result.get_value(0, column) or 0) for column in range(4))
         return Facts(bool(is_standby), session, History(system, timeline))
 
@@ -198,7 +217,11 @@ class Connection:
             self.busy_since = None
 
     def prepare(self, name: bytes, sql: str) -> None:
-        self._checked(self._connection.prepare(name, sql.encode()))
+        self.busy_since = time.monotonic()
+        try:
+            self._checked(self._connection.prepare(name, sql.encode()))
+        finally:
+            self.busy_since = None
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> abc.PGresult:
         """One statement of `queries.sql`. Raises `Fault`."""
@@ -212,6 +235,7 @@ class Connection:
                 name = b"perdure_%d" % len(self._prepared)
                 self.prepare(name, sql)
                 self._prepared[sql] = name
+                self.busy_since = time.monotonic()
             return self._checked(self._connection.exec_prepared(name, values, formats, pq.Format.BINARY))
         finally:
             self.busy_since = None

@@ -1036,7 +1036,8 @@ SELECT pg_is_in_recovery()::int, pg_backend_pid(), {history};
 -- name: local_settings
 -- Our settings for one transaction: behind a pooler those of the session would be somebody else's.
 SELECT set_config('search_path', $1, true), set_config('synchronous_commit', $2, true),
-    set_config('lock_timeout', $3, true), set_config('enable_seqscan', 'off', true),
+    set_config('lock_timeout', $3, true), set_config('idle_in_transaction_session_timeout', $4, true),
+    set_config('enable_seqscan', 'off', true),
     set_config('random_page_cost', '1.0', true), set_config('jit', 'off', true);
 
 -- name: notify
