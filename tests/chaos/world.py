@@ -26,7 +26,7 @@ import psycopg
 from chaos.clients import Clients, draw_flows
 from chaos.oracle import Oracle, Verdict, deadlocks_in, judge_logs
 from chaos.plan import WORKERS, Fault, Plan
-from chaos.proxy import Proxy
+from support.proxy import Proxy
 from chaos.server import OwnServer
 from perdure import Engine
 from perdure.store.postgres import PostgresStore
@@ -123,7 +123,7 @@ class World:
         """Raises nothing for what the fleet does wrong: it is in the verdict."""
         clients = Clients(self._engines, self._rng)
         flows = [
-            asyncio.create_task(self._later(self._rng.uniform(0, 0.85 * self._plan.seconds), flow, clients, name))
+            asyncio.create_task(self._later(self._moment(), flow, clients, name))
             for flow, name in draw_flows(self._rng, self._plan.runs)
         ]
         await self._carry_out_plan()
@@ -145,6 +145,14 @@ class World:
         verdict.wrong += clients.told.wrong
         self._count(verdict, clients, rested)
         return verdict
+
+    def _moment(self) -> float:
+        """When a client begins: half of them about when something goes wrong, so that it hits them early in their lives."""
+        last = 0.85 * self._plan.seconds
+        if self._rng.random() < 0.5:
+            at = self._rng.choice(self._plan.faults).at + self._rng.uniform(-1.0, 0.3)
+            return min(max(0.0, at), last)
+        return self._rng.uniform(0, last)
 
     async def _later(
         self, seconds: float, flow: Callable[[Clients, str], Any], clients: Clients, name: str

@@ -20,6 +20,8 @@ _SESSION_OVER: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 _READ_ONLY: Final = "25006"
 #: Of the class of errors in statements, and yet not of the statement: a privilege, a table or a column that is missing.
 _OF_THE_SCHEMA: Final = frozenset({"42501", "42P01", "42703"})
+#: A migration changed what a prepared statement answers with. The server refuses it for as long as it is prepared.
+_STALE_PLAN: Final = "0A000"
 
 
 class Fault(Exception):
@@ -34,6 +36,11 @@ class Fault(Exception):
     def breaks_connection(self) -> bool:
         """Whether nothing more can be done on this connection."""
         return not self.state or self.state in _SESSION_OVER or self.state.startswith("08")
+
+    @property
+    def needs_new_connection(self) -> bool:
+        """Whether repeating helps on another connection only: this one is gone, or what is prepared on it is stale."""
+        return self.breaks_connection or self.state == _STALE_PLAN
 
     @property
     def is_of_statement(self) -> bool:

@@ -264,6 +264,10 @@ class Lane:
         self._connection.busy_since = None
         if self._connection.is_pooled:
             results = results[1:]  # of the settings
+        if fault is not None and fault.needs_new_connection:
+            log.info("the commit lane needs another connection: %s", fault)
+            self._broke()
+            return
         if fault is not None:
             log.debug("a group goes the general way: %s", fault)
             self._group = []

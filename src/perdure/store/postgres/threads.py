@@ -68,7 +68,7 @@ class SessionThread(JobThread):
         """For the caller. Drops a connection that is of no use any more."""
         if not isinstance(error, Fault):
             return error
-        if error.breaks_connection:
+        if error.needs_new_connection:
             self.drop()
         return (
             ValueError(f"a value cannot be stored: {error}") if error.is_of_statement else error.explained(self._shown)
@@ -119,6 +119,8 @@ class Writer(SessionThread):
                 if not repeatable or tries == POSTGRES_TRIES_MAX - 1:
                     raise
                 self._roll_back()
+                if fault.needs_new_connection:
+                    self.drop()
             else:
                 if session.connection.not_replicated:
                     raise StoreUnavailable(

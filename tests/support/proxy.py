@@ -251,6 +251,7 @@ class Proxy:
                 out += whole
                 if letter == b"Z":
                     link.state = whole[5:6]
+            self._look(data)
             if link.drops_answer:
                 if link.state == b"I" and out[-6:-1] == b"Z\0\0\0\5":
                     self.done["cut after a commit"] += 1
@@ -266,6 +267,9 @@ class Proxy:
                     await asyncio.sleep(0)
         await self._pass(link, link.client, b"")
         link.client.write_eof()
+
+    def _look(self, data: bytes) -> None:
+        """For those who want to see what the server says. On the proxy's thread."""
 
     async def _pass(self, link: Link, writer: asyncio.StreamWriter, data: bytes) -> None:
         while not self._audible.is_set() or link.is_mute:
