@@ -28,7 +28,7 @@ async def serve_and_stop(url: str) -> None:
         if os.environ.get("armed") and self._runs:
             del os.environ["armed"]
             print("stopped", flush=True)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)  # of this thread, which does not get any further
         original(self)
 
     Session.commit = stop_once  # type: ignore[method-assign]
@@ -75,6 +75,4 @@ def test_a_worker_that_is_stopped_in_a_transaction_is_taken_over_in_time(effects
     run_async(main(), patience=60)
 
 
-SQL_IN_TRANSACTION = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND state = 'idle in transaction'"
-)
+SQL_IN_TRANSACTION = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND state = 'idle in transaction'"
