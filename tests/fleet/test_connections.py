@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import psycopg
+import pytest
 
 from fleet.work import fleet_engine, many_notes
 from perdure.errors import StoreError
@@ -66,3 +68,39 @@ def test_sessions_that_the_server_ends_change_nothing(effects: Effects) -> None:
         assert effects.counts() == Counter({f"{name} {step}": 1 for name in names for step in range(STEPS)})
 
     run_async(main(), patience=120)
+
+
+class _Broken:
+    """libpq's connection, whose next call has no answer at all, as after a reset that arrives while it sends."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("exec_", "exec_prepared", "exec_params", "prepare"):
+            return self._fail
+        return getattr(self._real, name)
+
+    def _fail(self, *_: object) -> None:
+        raise psycopg.OperationalError("executing query failed: server closed the connection unexpectedly")
+
+
+def test_a_call_that_has_no_answer_at_all_is_an_outage(effects: Effects, caplog: pytest.LogCaptureFixture) -> None:
+    """FAULTS B12: libpq may give no result, and psycopg raises its own error then; calls are repeated all the same, and
+    nothing of it is unforeseen."""
+
+    async def main() -> None:
+        async with fleet_engine(server().url(server().fresh_schema()), 60) as engine:
+            run = await engine.start(many_notes(str(effects.path), "a", 2), id="a")
+            assert await run.result() == 2
+            store: Any = engine.store
+            for thread in (store._writer, store._reader):
+                with thread.using:
+                    session = thread.ready()
+                    session.connection._connection = _Broken(session.connection._connection)
+            assert await engine.cancel("a") is False
+            assert (await engine.status("a")).status == "completed"
+            assert await (await engine.start(many_notes(str(effects.path), "b", 2), id="b")).result() == 2
+
+    run_async(main())
+    assert not [record for record in caplog.records if record.levelname == "CRITICAL"]

@@ -97,6 +97,11 @@ def dial(location: Location, *, name: str = "") -> abc.PGconn:
     return connection
 
 
+def one_line(error: BaseException) -> str:
+    """What libpq said, which may be several lines."""
+    return " ".join(str(error).split())
+
+
 def _cleaned(said: str, location: Location) -> str:
     """What libpq said, in one line and without what nobody may read."""
     text = " ".join(said.split()).rstrip(".?")
@@ -172,11 +177,7 @@ class Connection:
             self._server.look_at(facts.history)
 
     def _facts(self) -> Facts:
-        self.busy_since = time.monotonic()
-        try:
-            result = self._checked(self._connection.exec_params(SQL["facts"].encode(), [], None, [], pq.Format.TEXT))
-        finally:
-            self.busy_since = None
+        result = self._ask(self._connection.exec_params, SQL["facts"].encode(), [], None, [], pq.Format.TEXT)
         is_standby, session, system, timeline = (int(result.get_value(0, column) or 0) for column in range(4))
         return Facts(bool(is_standby), session, History(system, timeline))
 
@@ -210,35 +211,33 @@ class Connection:
 
     def script(self, text: str) -> None:
         """Statements without parameters, in one round trip."""
-        self.busy_since = time.monotonic()
-        try:
-            self._checked(self._connection.exec_(text.encode()))
-        finally:
-            self.busy_since = None
+        self._ask(self._connection.exec_, text.encode())
 
     def prepare(self, name: bytes, sql: str) -> None:
+        self._ask(self._connection.prepare, name, sql.encode())
+
+    def _ask(self, call: Callable[..., abc.PGresult], *arguments: Any) -> abc.PGresult:
+        """A call of libpq that waits for the answer. Raises `Fault`."""
         self.busy_since = time.monotonic()
         try:
-            self._checked(self._connection.prepare(name, sql.encode()))
+            result = call(*arguments)
+        except psycopg.Error as error:  # no answer at all, not even an error: the connection broke before or within
+            raise Fault("", one_line(error)) from None
         finally:
             self.busy_since = None
+        return self._checked(result)
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> abc.PGresult:
         """One statement of `queries.sql`. Raises `Fault`."""
         if self.is_pooled:
             return self._run_pooled(sql, parameters)
         values, formats = encode_all(parameters)
-        self.busy_since = time.monotonic()
-        try:
-            name = self._prepared.get(sql)
-            if name is None:
-                name = b"perdure_%d" % len(self._prepared)
-                self.prepare(name, sql)
-                self._prepared[sql] = name
-                self.busy_since = time.monotonic()
-            return self._checked(self._connection.exec_prepared(name, values, formats, pq.Format.BINARY))
-        finally:
-            self.busy_since = None
+        name = self._prepared.get(sql)
+        if name is None:
+            name = b"perdure_%d" % len(self._prepared)
+            self.prepare(name, sql)
+            self._prepared[sql] = name
+        return self._ask(self._connection.exec_prepared, name, values, formats, pq.Format.BINARY)
 
     def _run_pooled(self, sql: str, parameters: Sequence[Any]) -> abc.PGresult:
         if self.is_in_transaction:
@@ -255,11 +254,7 @@ class Connection:
 
     def _exec_params(self, sql: str, parameters: Sequence[Any]) -> abc.PGresult:
         values, formats = encode_all(parameters)
-        self.busy_since = time.monotonic()
-        try:
-            return self._checked(self._connection.exec_params(sql.encode(), values, None, formats, pq.Format.BINARY))
-        finally:
-            self.busy_since = None
+        return self._ask(self._connection.exec_params, sql.encode(), values, None, formats, pq.Format.BINARY)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Values]:
         result = self.run(sql, parameters)

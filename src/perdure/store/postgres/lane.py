@@ -25,7 +25,7 @@ from perdure.errors import StoreUnavailable
 from perdure.limits import POSTGRES_GROUP_TURNS_MAX
 from perdure.store.postgres import batches
 from perdure.store.postgres.batches import Batch
-from perdure.store.postgres.connection import Connection, fault_of, local_settings_of, log
+from perdure.store.postgres.connection import Connection, fault_of, local_settings_of, log, one_line
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.queries import SQL
 from perdure.store.sql.inline_commit import InlineCommit
@@ -160,7 +160,7 @@ class Lane:
             self._flush()
         except Exception as error:  # of libpq: the connection broke; of a value: the general way says which
             if self._connection.is_broken or not isinstance(error, (ValueError, TypeError)):
-                log.info("the commit lane broke: %s", error)
+                log.info("the commit lane broke: %s", one_line(error))
             self._broke()
 
     def _send_unprepared(self, connection: abc.PGconn) -> None:
@@ -202,7 +202,7 @@ class Lane:
         try:
             self._flush()
         except Exception as error:
-            log.info("the commit lane broke: %s", error)
+            log.info("the commit lane broke: %s", one_line(error))
             self._broke()
 
     def _readable(self) -> None:
@@ -219,7 +219,7 @@ class Lane:
                 if result is None and not self._group:
                     return  # a notice, or the end of the connection
         except Exception as error:
-            log.info("the commit lane broke: %s", error)
+            log.info("the commit lane broke: %s", one_line(error))
             self._broke()
             return
         if self._connection.is_broken:

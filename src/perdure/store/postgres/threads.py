@@ -172,12 +172,13 @@ class Reader(SessionThread):
         with self.using:
             return [self._read(job) for job in jobs]
 
-    def _read(self, job: Job, tries_left: int = 1) -> Outcome:
+    def _read(self, job: Job, tries_left: int = 2) -> Outcome:
         try:
             return job, job.function(self.ready_for([job]), *job.arguments), None
         except Fault as fault:
             self.drop()
-            # Nothing can be lost by asking again, on a new connection.
+            # Nothing can be lost by asking again, on a new connection. Twice: one that lay idle broke unnoticed, and the
+            # next one may be ended while it is made, by a server that ends all sessions.
             return self._read(job, tries_left - 1) if tries_left else (job, None, self.explained(fault))
         except StoreError as error:
             return job, None, error

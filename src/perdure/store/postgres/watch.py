@@ -17,7 +17,7 @@ from psycopg import pq
 
 from perdure.errors import StoreError
 from perdure.limits import POSTGRES_POLL_SECONDS
-from perdure.store.postgres.connection import Connection, log, quoted
+from perdure.store.postgres.connection import Connection, log, one_line, quoted
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.server import Server
@@ -45,6 +45,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._callbacks: set[Callable[[], None]] = set()
         self._stopping = threading.Event()
+        #: Whether it was said that the connection is lost: an outage is said once, not at every try.
+        self._has_said = False
         self._wake_read, self._wake_write = _pipe()
         self._thread = threading.Thread(target=self._listen, name="perdure-postgres-listener", daemon=True)
         #: None: not known yet.
@@ -80,7 +82,9 @@ class Listener:
                 try:
                     self._serve()
                 except (Fault, StoreError) as error:
-                    log.info("the listener of %s lost its connection: %s", self._location.shown, error)
+                    if not self._has_said:
+                        log.info("the listener of %s lost its connection: %s", self._location.shown, one_line(error))
+                    self._has_said = True
                 except Exception as error:
                     log.critical("the listener of the store failed in an unforeseen way", exc_info=error)
                 self._tell()
@@ -99,6 +103,7 @@ class Listener:
                         "%s does not deliver notifications (is there a pooler in transaction mode?); "
                         "it is asked every %g s instead.", self._location.shown, POSTGRES_POLL_SECONDS,
                     )  # fmt: skip
+            self._has_said = False
             if not self.is_pushed:
                 while not self._stopping.wait(POSTGRES_POLL_SECONDS):
                     self._tell()
@@ -134,7 +139,7 @@ class Listener:
         try:
             connection.pq.consume_input()
         except Exception as error:
-            raise Fault("", str(error)) from None
+            raise Fault("", one_line(error)) from None
         if connection.pq.status != pq.ConnStatus.OK:
             raise Fault("", "the connection broke")
         return True
