@@ -50,6 +50,9 @@ class WorkerProcess:
         self._lives = 0
 
     def start(self) -> None:
+        """Unless it lives: it may have been killed twice, and is to be started twice."""
+        if self.is_alive:
+            return
         self._lives += 1
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
         with self.log(self._lives).open("ab") as log:
@@ -62,7 +65,7 @@ class WorkerProcess:
         return self._folder / f"log-{self.name}-{life}.txt"
 
     def signal(self, number: int) -> None:
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
     def kill(self) -> None:
@@ -302,8 +305,7 @@ class World:
             proxy.heal()
         for worker in self._workers:
             worker.signal(signal.SIGCONT)
-            if not worker.is_alive:
-                worker.start()
+            worker.start()
 
     def tail(self) -> str:
         """Where to look."""

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from fleet.work import GoOn, fleet_engine, many_notes, note, two_notes
-from perdure import Engine, sleep, workflow
+from perdure import Engine, sleep_until, workflow
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres import workers as store_workers
 from perdure.store.postgres.claims import Claims
@@ -25,8 +26,8 @@ TIMERS, ROOM = 1_500, 200
 
 
 @workflow
-async def crowd_timer(path: str, number: int, seconds: float) -> int:
-    await sleep(seconds)
+async def crowd_timer(path: str, number: int, moment: datetime) -> int:
+    await sleep_until(moment)
     await note(path, f"{number}")
     return number
 
@@ -55,6 +56,10 @@ def test_many_workers_and_one_run_are_no_stampede(effects: Effects, monkeypatch:
             for _ in range(WORKERS):
                 engine = Engine(PostgresStore(url), sweep_interval=1.0, lease=60)
                 await stack.enter_async_context(engine)
+            await asyncio.sleep(1.0)  # the news of their beginning is over
+            looks.clear()
+            await asyncio.sleep(3.0)  # the point is that time passes, and nobody has anything to do
+            assert 0 < looks["looks"] <= 2 * WORKERS * 3, f"{looks}: each sweeps once a second, and wakes nobody"
             looks.clear()
             began = asyncio.get_running_loop().time()
             for number in range(10):
@@ -79,14 +84,15 @@ def test_many_timers_that_are_due_at_once_fire_oldest_first_in_bounded_memory(ef
     path = str(effects.path)
 
     async def main() -> None:
+        began = datetime.now(UTC) + timedelta(seconds=3)
         async with Engine(PostgresStore(url), sweep_interval=0.1, lease=60) as engine:
             # In the opposite order of their ids: the first are due last.
             await asyncio.gather(*[
-                engine.start(crowd_timer(path, number, 1.0 + (TIMERS - number) / 1_000), id=f"t{number:04}")
+                engine.start(crowd_timer(path, number, began - timedelta(milliseconds=number)), id=f"t{number:04}")
                 for number in range(TIMERS)
             ])  # fmt: skip
             await engine.close(grace=0)
-        await asyncio.sleep(2.6)  # until all are due: the point is that time passes
+        await asyncio.sleep((began - datetime.now(UTC)).total_seconds())  # until all are due
         most = 0
         async with Engine(PostgresStore(url), sweep_interval=0.1, lease=3, residents_max=ROOM) as engine:
             assert engine.worker is not None
@@ -109,8 +115,8 @@ def test_many_timers_that_are_due_at_once_fire_oldest_first_in_bounded_memory(ef
 
 
 def test_two_that_free_the_runs_of_a_dead_worker_free_them_once(effects: Effects) -> None:
-    """FAULTS C1, C18: several workers find the same one dead at the same moment, and one of them is killed while it frees
-    its runs; each run is claimed by one of the others."""
+    """FAULTS C1, C18: a worker is killed in the transaction in which it frees the runs of a dead one; then two find both
+    dead at the same moment, and each run is claimed by one of them."""
     schema = server().fresh_schema()
     url = server().url(schema)
     names = [f"r{number}" for number in range(30)]
@@ -121,10 +127,10 @@ def test_two_that_free_the_runs_of_a_dead_worker_free_them_once(effects: Effects
                 dying.expect("ready")
                 await asyncio.gather(*[client.start(two_notes(str(effects.path), name), id=name) for name in names])
                 await until(lambda: len(effects.lines()) == len(names))
-                second.signal(signal.SIGUSR1)
+                second.expect("ready")
                 dying.kill()
+                assert await asyncio.to_thread(second.wait) == -signal.SIGKILL
                 async with fleet_engine(url) as third, fleet_engine(url) as fourth:
-                    assert await asyncio.to_thread(second.wait) == -signal.SIGKILL
                     for name in names:
                         await client.send(name, GoOn())
                     assert [await client.result(name) for name in names] == [[f"{name} 1", f"{name} 2"] for name in names]
@@ -140,8 +146,6 @@ def test_two_that_free_the_runs_of_a_dead_worker_free_them_once(effects: Effects
 
 async def serve_and_die(url: str) -> None:
     """A worker that kills itself in the transaction in which it frees the runs of another one."""
-    import os
-
     from fleet.work import serve
 
     original = store_workers.free_some
@@ -152,6 +156,5 @@ async def serve_and_die(url: str) -> None:
             signal.raise_signal(signal.SIGKILL)
         return freed
 
-    signal.signal(signal.SIGUSR1, lambda *_: os.environ.update(armed="1"))
     store_workers.free_some = free_and_die
     await serve(url)

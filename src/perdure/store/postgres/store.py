@@ -265,9 +265,16 @@ class PostgresStore:
     def _write(
         self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        future = self._open(self._writer).submit(function, args)
+        future = self._write_quietly(function, *args, **kwargs)
         future.add_done_callback(self._wrote)
         return future
+
+    def _write_quietly(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """What is no news for others. If every sweep told them, each would wake all the others, and a fleet without
+        work would look at the database as often as the square of its workers (tests/fleet/test_crowds.py)."""
+        return self._open(self._writer).submit(function, args)
 
     def _read(
         self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
@@ -369,16 +376,16 @@ class PostgresStore:
         return await self._write(dead_letters.replay, letter_id, run_id, at, pending_max)
 
     async def remove_dead_letters(self, letter_ids: Sequence[int]) -> int:
-        return await self._write(dead_letters.remove, letter_ids)
+        return await self._write_quietly(dead_letters.remove, letter_ids)
 
     async def tidy_events(self, at: int, before: int, limit: int) -> int:
-        return await self._write(events.tidy, at, before, limit)
+        return await self._write_quietly(events.tidy, at, before, limit)
 
     # -- workers -----------------------------------------------------------------------------------------
 
     async def register_worker(self, worker: WorkerInfo, terms: LeaseTerms = DEFAULT_TERMS) -> None:
         asked = time.monotonic()
-        number, now = await self._write(workers.add_worker, worker, terms)
+        number, now = await self._write_quietly(workers.add_worker, worker, terms)
         if worker.id not in self._leases:
             lease = Lease(self.server, worker.id, number, terms, asked, now)
             self._leases[worker.id] = lease
@@ -388,8 +395,7 @@ class PostgresStore:
         await self._write(workers.drain, worker_id, at)
 
     async def unregister_worker(self, worker_id: str, at: int) -> None:
-        while await self._write(workers.free_some, worker_id, False) == POSTGRES_REAP_RUNS_MAX:
-            pass
+        await self._free(worker_id, died=False)
         self._claims.pop(worker_id, None)
         lease = self._leases.pop(worker_id, None)
         if lease is not None:
@@ -407,18 +413,23 @@ class PostgresStore:
         return 0.0 if lease is None else lease.trusted_until
 
     async def reap(self, worker_id: str, at: int) -> int:
-        await self._write(workers.mark_dead, worker_id)
-        freed = 0
-        for gone in await self._read(workers.gone_workers, worker_id):
-            while True:
-                some = await self._write(workers.free_some, gone, True)
-                freed += some
-                if some < POSTGRES_REAP_RUNS_MAX:
-                    break
+        await self._write_quietly(workers.mark_dead, worker_id)
+        freed = sum([await self._free(gone, died=True) for gone in await self._read(workers.gone_workers, worker_id)])
         if freed:
             for look in self._claims.values():
                 look.start_over()  # timers may have come due while their worker was dead
         return freed
+
+    async def _free(self, worker_id: str, *, died: bool) -> int:
+        """Free the runs of a worker, a page at a time, and forget it; how many there were."""
+        freed = 0
+        while True:
+            some = await self._write_quietly(workers.free_some, worker_id, died)
+            freed += some
+            if some:
+                self._notify()
+            if some < POSTGRES_REAP_RUNS_MAX:
+                return freed
 
     async def claim(
         self,
@@ -439,7 +450,7 @@ class PostgresStore:
             return []
         limit, suspects_max = min(limit, look.share), min(suspects_max, look.share)
         try:
-            found = await self._write(look.take, worker_id, at, limit, suspects_max, trusted)
+            found = await self._write_quietly(look.take, worker_id, at, limit, suspects_max, trusted)
         except BaseException:
             look.start_over()
             raise
@@ -449,7 +460,7 @@ class PostgresStore:
         return found
 
     async def acquit(self, worker_id: str, acquittals: Sequence[Acquittal]) -> None:
-        await self._write(claims.acquit, worker_id, acquittals)
+        await self._write_quietly(claims.acquit, worker_id, acquittals)
 
     async def held(self, worker_id: str) -> Mapping[RunKey, int]:
         return await self._read(claims.held, worker_id)
