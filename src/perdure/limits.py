@@ -246,6 +246,8 @@ CLAIM_COUNTED_MAX: Final = 2_000
 CLAIM_AGAIN_SECONDS: Final = 0.1
 #: How often a worker says that it lives: three fit into a lease, so that a lost packet changes nothing.
 HEARTBEAT_SECONDS_DEFAULT: Final = 3.0
+#: How often a client without a worker asks for the store's time: clocks drift by less than a millisecond in it.
+CLIENT_CLOCK_SECONDS: Final = 60.0
 
 # -- several workers of one command (see perdure.cli.supervisor) -----------------------------------------
 

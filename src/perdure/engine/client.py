@@ -12,6 +12,7 @@ from perdure.admin.ids import new_run_id
 from perdure.admin.listener import Listener
 from perdure.authoring.workflow import Invocation
 from perdure.engine.clock import Timekeeper
+from perdure.engine.renewal import ClientClock
 from perdure.engine.waiting import Waiters
 from perdure.engine.worker import Worker
 from perdure.errors import BadArgument, PerdureError, RunConflict
@@ -39,6 +40,7 @@ class Client:
         store: Store,
         pending_events_max: int,
         clock: Timekeeper,
+        client_clock: ClientClock,
         rng: random.Random,
         worker: Worker | None,
         waiters: Waiters,
@@ -48,6 +50,7 @@ class Client:
         self._store = store
         self._pending_max = pending_events_max
         self._clock = clock
+        self._client_clock = client_clock
         self._rng = rng
         #: Where runs are started; None: they are left in the store for any worker.
         self.worker = worker
@@ -71,6 +74,7 @@ class Client:
             raise BadArgument(f"on_conflict is 'return' or 'raise', not {shown(on_conflict)}.")
         run_id = check_run_id(run_id) if run_id is not None else new_run_id(self._rng, self._clock.now())
         self._waiters.check_lost()
+        await self._follow_store()
         if self.worker is None:
             result = await self._create(invocation.spec, invocation.data, run_id)
         else:
@@ -78,6 +82,11 @@ class Client:
         if isinstance(result, Existing):
             self._check_same(invocation, result.row, on_conflict)
         return run_id, last
+
+    async def _follow_store(self) -> None:
+        """A worker's sweep sets the clock; without one somebody else must."""
+        if self.worker is None:
+            await self._client_clock.look()
 
     async def _create(self, spec: WorkflowSpec, data: bytes, run_id: str) -> Created | Existing:
         try:
@@ -114,12 +123,14 @@ class Client:
         """Durable when this returns. Raises `RunNotFound`, `RunFinished`, `InboxFull`."""
         spec = event_spec(type(event))
         data = spec.codec.encode(event, f"the event {spec.name!r}")
+        await self._follow_store()
         await self._admin.send_json(run_id, spec.name, data, key=key, policy=spec.policy)
 
     async def publish(self, event: Any, key: str | None) -> None:
         """Durable when this returns."""
         spec = event_spec(type(event))
         data = spec.codec.encode(event, f"the event {spec.name!r}")
+        await self._follow_store()
         await self._admin.publish_json(spec.name, data, key=key, policy=spec.policy)
 
     async def request(self, run_id: str, event: Any, timeout: float | None, key: str | None) -> Any:
@@ -132,6 +143,7 @@ class Client:
         number = UUID(int=self._rng.getrandbits(128), version=4).hex
         name = request_name(run_id, key) if key is not None else number
         async with asyncio.timeout(timeout):
+            await self._follow_store()
             if key is None or await self._store.reply(name) is None:
                 item = NewItem(
                     kind=ItemKind.EVENT,

@@ -22,7 +22,7 @@ from perdure.admin.listener import Listener
 from perdure.engine.client import Client
 from perdure.engine.clock import FollowingClock
 from perdure.engine.outages import Outages
-from perdure.engine.renewal import renew
+from perdure.engine.renewal import ClientClock, renew
 from perdure.engine.signals import Signals
 from perdure.engine.sweep import Sweep
 from perdure.engine.tenure import Tenure
@@ -74,10 +74,13 @@ class EngineParts:
             self._info = self._new_info(name)
             await self._store.register_worker(self._info, engine.settings.terms)
             await self._begin_worker(self._info)
+        client_clock = ClientClock(self._store, self._clock)
+        if not with_worker:
+            await client_clock.look()
         self.waiters = Waiters(self._store, self._clock, self.signals, self.worker)
         self.client = Client(
-            self._store, engine.settings.max_pending_events, self._clock, engine.rng, self.worker, self.waiters,
-            engine.admin, engine.listener,
+            self._store, engine.settings.max_pending_events, self._clock, client_clock, engine.rng, self.worker,
+            self.waiters, engine.admin, engine.listener,
         )  # fmt: skip
         if with_worker:
             self._start_sweeping()

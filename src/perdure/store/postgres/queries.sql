@@ -928,6 +928,10 @@ UPDATE workers SET draining_since = $2 WHERE id = $1 AND draining_since IS NULL;
 -- Under which its renewing connection holds a lock: free as soon as the process is gone. And the database's time.
 SELECT number, {now} FROM workers WHERE id = $1;
 
+-- name: store_time
+-- The database's time, for those that have no worker here.
+SELECT {now};
+
 -- name: hold_life
 -- While this session lives, so does the worker.
 SELECT CASE WHEN pg_try_advisory_lock(hashtext('perdure ' || current_schema()), $1::int) THEN 1 ELSE 0 END;

@@ -405,7 +405,7 @@ class PostgresStore:
         """What its own thread came to: a loop that is late must not lose the lease."""
         lease = self._leases.get(worker_id)
         if lease is None:
-            return Renewed(alive=False)
+            return Renewed(alive=False, now=await self._read(workers.store_time))
         return Renewed(alive=lease.is_alive_for_others, now=lease.now())
 
     def trusted_until(self, worker_id: str) -> float | None:

@@ -32,6 +32,11 @@ def drain(session: Session, worker_id: str, at: int) -> None:
     session.execute(SQL["drain_worker"], (worker_id, at))
 
 
+def store_time(session: Session) -> int:
+    now: int = session.value(SQL["store_time"])
+    return now
+
+
 def mark_dead(session: Session, worker_id: str) -> None:
     """Find the dead: their lease is over, or their process is gone."""
     session.execute(SQL["mark_dead"], (worker_id,))
