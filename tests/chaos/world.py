@@ -191,7 +191,7 @@ class World:
 
     async def _explain(self, verdict: Verdict, count: int) -> None:
         """Why it does not come to rest."""
-        verdict.require(False, f"O1: {count} clients still wait {_REST_SECONDS:g} s after the last fault")
+        verdict.require(False, f"oracle 1: {count} clients still wait {_REST_SECONDS:g} s after the last fault")
         with contextlib.suppress(Exception), self._server.admin() as connection:
             rows = connection.execute(
                 f"SELECT id, status, owner, ready_at, recoveries, reason FROM {_SCHEMA}.runs WHERE outcome IS NULL "

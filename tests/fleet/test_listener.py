@@ -57,24 +57,24 @@ def test_a_listener_that_is_terminated_listens_again_and_looks(effects: Effects)
     run_async(main(), patience=60)
 
 
-def test_a_deaf_fleet_goes_on_by_looking(effects: Effects) -> None:
+def test_a_fleet_that_hears_nothing_goes_on_by_looking(effects: Effects) -> None:
     """FAULTS B16: listeners are ended again and again; sweeps find what nobody was told of."""
     schema = server().fresh_schema()
     url = server().url(schema)
 
     async def main() -> None:
         async with fleet_engine(url, 60) as engine, Engine(url, worker=False) as client:
-            deaf = asyncio.ensure_future(keep_deaf())
+            ending = asyncio.ensure_future(keep_ending_listeners())
             try:
                 for n in range(5):
                     await client.start(two_notes(str(effects.path), f"r{n}"), id=f"r{n}")
                     await client.send(f"r{n}", GoOn())
                 assert [await client.result(f"r{n}") for n in range(5)] == [[f"r{n} 1", f"r{n} 2"] for n in range(5)]
             finally:
-                deaf.cancel()
+                ending.cancel()
             assert engine.worker is not None
 
-    async def keep_deaf() -> None:
+    async def keep_ending_listeners() -> None:
         while True:
             for pid in listeners(schema):
                 server().execute("SELECT pg_terminate_backend(%s)", (pid,))

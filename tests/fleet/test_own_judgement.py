@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from fleet.work import GoOn, fleet_engine, two_notes, until_told
 from perdure import Engine, workflow
+from perdure.engine.tenure import Tenure
 from perdure.store.postgres import PostgresStore, connection, store
 from perdure.store.postgres.server import History
 from support.effects import Effects
@@ -93,6 +95,67 @@ def test_a_lease_that_is_renewed_after_all_changes_nothing(
             assert effects.counts() == Counter({"first": 1, "second": 1})
 
     run_async(main(), patience=60)
+
+
+def test_a_worker_whose_lease_is_over_claims_nothing(
+    schema: str, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAULTS C3: a process that was stopped may sweep before it has judged itself; what it claimed then it would begin,
+    and lose a moment later."""
+    looks = Looks(over_for=1_000_000)
+    url = server().url(schema)
+
+    async def main() -> None:
+        async with fleet_engine(url, lease=600) as engine, Engine(url, worker=False) as client:
+            monkeypatch.setattr(Tenure, "look", lambda self: None)
+            looks.instead_of(engine, monkeypatch)
+            run = await client.start(two_notes(str(effects.path), "a"), id="run")
+            await run.send(GoOn())
+            await until(lambda: looks.count > 5)
+            assert effects.lines() == []
+            looks.over_for = 0
+            assert await run.result() == ["a 1", "a 2"]
+
+    run_async(main(), patience=60)
+
+
+def test_a_lease_that_is_over_before_the_worker_begins_is_no_end(
+    schema: str, effects: Effects, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FAULTS C3: a process is stopped for longer than its lease just after it has registered; it registers again, as often
+    as that happens."""
+    looks = Looks(over_for=3)
+
+    async def main() -> None:
+        async with fleet_engine(server().url(schema), lease=600) as engine:
+            first = id_of(engine)
+            looks.instead_of(engine, monkeypatch)
+            engine.store._leases[first].lose()  # type: ignore[attr-defined]
+            await until(lambda: looks.count > 4)
+            run = await engine.start(two_notes(str(effects.path), "a"), id="run")
+            await run.send(GoOn())
+            assert await run.result() == ["a 1", "a 2"]
+            assert id_of(engine) != first
+
+    run_async(main(), patience=60)
+    assert not said(caplog, "the sweep of this worker ended")()
+
+
+class Looks:
+    """For `trusted_until`: the first answers say that the lease is over."""
+
+    def __init__(self, over_for: int) -> None:
+        self.count = 0
+        self.over_for = over_for
+
+    def instead_of(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = engine.store.trusted_until
+
+        def trusted_until(worker_id: str) -> float | None:
+            self.count += 1
+            return time.monotonic() - 1.0 if self.count <= self.over_for else real(worker_id)
+
+        monkeypatch.setattr(engine.store, "trusted_until", trusted_until)
 
 
 def test_a_server_with_another_past_makes_a_worker_drop_its_memory(

@@ -7,6 +7,7 @@ with a new id and nothing in memory; the rest stays. Until that one is registere
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -76,7 +77,8 @@ class EngineParts:
             await self._begin_worker(self._info)
         client_clock = ClientClock(self._store, self._clock)
         if not with_worker:
-            await client_clock.look()
+            with contextlib.suppress(StoreUnavailable):  # the first call asks again
+                await client_clock.look()
         self.waiters = Waiters(self._store, self._clock, self.signals, self.worker)
         self.client = Client(
             self._store, engine.settings.max_pending_events, self._clock, client_clock, engine.rng, self.worker,
@@ -153,13 +155,12 @@ class EngineParts:
             if self.sweep is None and not await self._begin_again():
                 return
             sweep, began = self.sweep, self.loop.time()
-            if sweep is None:
-                raise AssertionError("a worker that has begun has a sweep")
-            await sweep.run()
-            if not sweep.is_over:
-                return
-            if self.sweep is sweep:
-                self._let_worker_go(_TAKEN_FOR_DEAD)
+            if sweep is not None:  # its lease may be over before it has begun: the process was stopped meanwhile
+                await sweep.run()
+                if not sweep.is_over:
+                    return
+                if self.sweep is sweep:
+                    self._let_worker_go(_TAKEN_FOR_DEAD)
             # Not more often than it sweeps, should a store take every worker for dead at once.
             await asyncio.sleep(began + self._engine.settings.sweep_interval - self.loop.time())
 

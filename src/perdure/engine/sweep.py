@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from perdure import limits
@@ -201,16 +202,22 @@ class Sweep:
         """Claim until nothing is due or memory is full; then, as far as there is room, what will be due before long, so
         that it is in memory when its time comes."""
         residents, again = self._worker.residents, False
-        while (room := residents.room) > 0 and not self.is_over:
+        while (room := residents.room) > 0 and self._may_claim():
             if not await self._claim_due(self._clock.now(), room, self._worker.probation.wanted, again):
                 break
             again = True
         self._worker.probation.close_group()
         again = False
         while (room := residents.room_before(horizon := self._worker.waiting.horizon(self._clock.now()))) > 0:
-            if self.is_over or not await self._claim_due(horizon, room, 0, again):
+            if not self._may_claim() or not await self._claim_due(horizon, room, 0, again):
                 break
             again = True
+
+    def _may_claim(self) -> bool:
+        """Not once the lease is over: after a process was stopped, this may run before the worker has judged itself
+        (`Tenure`), and what it claims it would begin and lose a moment later."""
+        until = self._store.trusted_until(self._worker.id)
+        return not self.is_over and (until is None or time.monotonic() < until)
 
     async def _claim_due(self, at: int, room: int, suspects_max: int, again: bool) -> bool:
         unknown = self._worker.loading.unknown_workflows()
