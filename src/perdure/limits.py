@@ -206,9 +206,9 @@ SQLITE_GROUP_JOBS_MAX: Final = 2_000
 
 #: How long a transaction waits for a lock. Ours take milliseconds; a transaction that holds one longer is not ours.
 POSTGRES_LOCK_SECONDS: Final = 5
-#: How long the server waits for the next statement of a transaction before it ends it, and with it the session. Between two
-#: of ours there are microseconds; a process that is stopped there, or behind a network that swallows everything, must not
-#: keep its locks for longer than others wait for them: they could not take over its runs
+#: How long the server waits for the next statement of a transaction before it ends it, and with it the session. Between
+#: two of ours there are microseconds; a process that is stopped there, or behind a network that swallows everything,
+#: must not keep its locks for longer than others wait for them: they could not take over its runs
 #: (tests/fleet/test_stopped_in_a_transaction.py).
 POSTGRES_IDLE_SECONDS: Final = 3
 #: How long a call of the server may take before its connection is given up: longer than a lock is waited for. A server

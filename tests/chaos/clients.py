@@ -40,7 +40,7 @@ class Told:
 
 
 class Clients:
-    """`engines` have no workers. Each flow below is the life of one run, or of a few that have to do with each other."""
+    """`engines` have no workers. Each flow below is the life of one run, or of a few that have to do with another."""
 
     def __init__(self, engines: list[Engine], rng: random.Random) -> None:
         self._engines = engines

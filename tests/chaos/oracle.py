@@ -4,8 +4,8 @@ and with what the steps wrote down. It reads tables, and knows nothing of how th
     oracle 1  every run has ended as it should; there are no others than were asked for
     oracle 2  journals are dense from 1; only loops have dropped records, and counted them
     oracle 3  an operation is settled once; a step's record has the value of an attempt that really was
-    oracle 4  an attempt is not begun twice by the same worker, unless that lost its right to all of its runs: nothing else
-              repeats a step
+    oracle 4  an attempt is not begun twice by the same worker, unless that lost its right to all of its runs: nothing
+              else repeats a step
     oracle 5  an acknowledged event was received once, one that nobody heard an answer for at most once
     oracle 6  nothing is left over: inboxes, waits, watches, dead letters, publications, runs of dead workers
     oracle 7  no deadlock reached a user; the logs are short, and nothing in them is unforeseen
@@ -112,9 +112,13 @@ class Oracle:
         for lost in sorted(self._told.started - stored)[:5]:
             require(False, f"oracle 1: the start of run {lost} was acknowledged, and it is not there")
         for key, run_id, workflow, status, generation, _, _, owner, outcome, parent in runs:
-            require(status == outcome == "completed", f"oracle 1: run {run_id} ({workflow}) is {status}, outcome {outcome}")
+            require(
+                status == outcome == "completed", f"oracle 1: run {run_id} ({workflow}) is {status}, outcome {outcome}"
+            )
             require(generation == 1, f"oracle 1: run {run_id} is in generation {generation}")
-            require(parent is not None or run_id in self._told.started, f"oracle 1: nobody asked for run {run_id} ({key})")
+            require(
+                parent is not None or run_id in self._told.started, f"oracle 1: nobody asked for run {run_id} ({key})"
+            )
             require(("/" in run_id) == (parent is not None), f"oracle 1: run {run_id} has parent {parent}")
             del owner
 
@@ -122,10 +126,15 @@ class Oracle:
         require = self.verdict.require
         numbers = [row.seq for row in rows]
         if workflow == "chaos_loop":
-            require(len(numbers) + pruned == next_seq - 1, f"oracle 2: run {run_id}: {len(numbers)} + {pruned} != {next_seq}")
+            require(
+                len(numbers) + pruned == next_seq - 1,
+                f"oracle 2: run {run_id}: {len(numbers)} + {pruned} != {next_seq}",
+            )
             require(sorted(set(numbers)) == numbers, f"oracle 2: run {run_id} has records {numbers}")
         else:
-            require(numbers == list(range(1, next_seq)), f"oracle 2: run {run_id} has records {numbers}, next {next_seq}")
+            require(
+                numbers == list(range(1, next_seq)), f"oracle 2: run {run_id} has records {numbers}, next {next_seq}"
+            )
         settled = Counter((row.kind, row.location) for row in rows if row.kind in _ONCE)
         twice = [where for where, count in settled.items() if count > 1]
         require(not twice, f"oracle 3: run {run_id} has settled more than once: {twice}")
@@ -146,10 +155,12 @@ class Oracle:
                     token = json.loads(bytes(body.value)).split(" ")[0]
                     require(
                         token in begun[run_id, row.location],
-                        f"oracle 3: run {run_id} recorded {token} at {row.location}, where {begun[run_id, row.location]} was",
+                        f"oracle 3: run {run_id} recorded {token} at {row.location}, of {begun[run_id, row.location]}",
                     )
         known = {effect.run for effect in effects}
-        require(known <= set(journals), f"oracle 1: steps of runs that are not there: {sorted(known - set(journals))[:5]}")
+        require(
+            known <= set(journals), f"oracle 1: steps of runs that are not there: {sorted(known - set(journals))[:5]}"
+        )
         again = Counter((effect.worker, effect.run, effect.location, effect.attempt) for effect in effects)
         lost = self._lost_workers()
         twice = [where for where, count in again.items() if count > 1 and where[0] not in lost]
@@ -161,7 +172,9 @@ class Oracle:
     def _lost_workers(self) -> set[str]:
         """Those that others took for dead, or that could not renew their lease, as they say themselves."""
         texts = [path.read_text(errors="replace") for path in self._folder.glob("log-*.txt")]
-        return {worker for text in texts for worker in re.findall(r"the worker (\w+) .* goes on under the new id", text)}
+        return {
+            worker for text in texts for worker in re.findall(r"the worker (\w+) .* goes on under the new id", text)
+        }
 
     def _events(self, runs: dict[str, tuple[str, list[Row]]]) -> None:
         require = self.verdict.require
@@ -184,7 +197,10 @@ class Oracle:
                 require(notes <= tried, f"oracle 5: run {run_id} received {sorted(notes - tried)}, which nobody sent")
         taken_twice = [number for number, count in tickets.items() if count > 1]
         require(not taken_twice, f"oracle 5: tickets taken more than once: {taken_twice}")
-        require(len(tickets) == sum(1 for workflow, _ in runs.values() if workflow == "chaos_take"), "oracle 5: tickets lost")
+        require(
+            len(tickets) == sum(1 for workflow, _ in runs.values() if workflow == "chaos_take"),
+            "oracle 5: tickets lost",
+        )
 
     def _leftovers(self) -> None:
         require = self.verdict.require

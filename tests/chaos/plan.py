@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 #: Workers in the fleet.
 WORKERS = 4
-#: How often each kind is drawn, beside the others. A seed has not all of them: a fault that comes alone finds other things
-#: than one among many.
+#: How often each kind is drawn, beside the others. A seed has not all of them: a fault that comes alone finds other
+#: things than one among many.
 _WEIGHTS = {
     "kill": 3,
     "stop": 3,

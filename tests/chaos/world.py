@@ -26,11 +26,11 @@ import psycopg
 from chaos.clients import Clients, draw_flows
 from chaos.oracle import Oracle, Verdict, deadlocks_in, judge_logs
 from chaos.plan import WORKERS, Fault, Plan
-from support.proxy import Proxy
 from chaos.server import OwnServer
 from perdure import Engine
 from perdure.store.postgres import PostgresStore
 from support.processes import TESTS
+from support.proxy import Proxy
 
 _SCHEMA = "chaos"
 #: Engines without workers, that the clients use.
@@ -150,16 +150,14 @@ class World:
         return verdict
 
     def _moment(self) -> float:
-        """When a client begins: half of them about when something goes wrong, so that it hits them early in their lives."""
+        """When a client begins: half of them about when something goes wrong, so that it hits them early."""
         last = 0.85 * self._plan.seconds
         if self._rng.random() < 0.5:
             at = self._rng.choice(self._plan.faults).at + self._rng.uniform(-1.0, 0.3)
             return min(max(0.0, at), last)
         return self._rng.uniform(0, last)
 
-    async def _later(
-        self, seconds: float, flow: Callable[[Clients, str], Any], clients: Clients, name: str
-    ) -> None:
+    async def _later(self, seconds: float, flow: Callable[[Clients, str], Any], clients: Clients, name: str) -> None:
         await asyncio.sleep(seconds)
         await flow(clients, name)
 

@@ -1,4 +1,4 @@
-"""Many workers and little to do, few workers and much to do at once, and several that tidy up after the same dead one."""
+"""Many workers and little to do, one worker and much to do at once, several that tidy up after the same dead one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def crowd_timer(path: str, number: int, moment: datetime) -> int:
 
 
 def test_many_workers_and_one_run_are_no_stampede(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FAULTS C12: twenty workers and one run at a time: each look at what is due is for a hint or a sweep, so their number
-    is bounded, nobody looks again in vain, and each run has one owner."""
+    """FAULTS C12: twenty workers and one run at a time: each look at what is due is for a hint or a sweep, so their
+    number is bounded, nobody looks again in vain, and each run has one owner."""
     url = server().url(server().fresh_schema())
     looks: Counter[str] = Counter()
     count, take = Claims.count, Claims.take
@@ -78,8 +78,8 @@ def test_many_workers_and_one_run_are_no_stampede(effects: Effects, monkeypatch:
 
 
 def test_many_timers_that_are_due_at_once_fire_oldest_first_in_bounded_memory(effects: Effects) -> None:
-    """FAULTS C13: 1,500 timers come due while nobody works; then one worker with room for 200 runs has no more in memory
-    at any time, keeps its lease, and begins with those that were due first."""
+    """FAULTS C13: 1,500 timers come due while nobody works; then one worker with room for 200 runs has no more in
+    memory at any time, keeps its lease, and begins with those that were due first."""
     url = server().url(server().fresh_schema())
     path = str(effects.path)
 
@@ -115,8 +115,8 @@ def test_many_timers_that_are_due_at_once_fire_oldest_first_in_bounded_memory(ef
 
 
 def test_two_that_free_the_runs_of_a_dead_worker_free_them_once(effects: Effects) -> None:
-    """FAULTS C1, C18: a worker is killed in the transaction in which it frees the runs of a dead one; then two find both
-    dead at the same moment, and each run is claimed by one of them."""
+    """FAULTS C1, C18: a worker is killed in the transaction in which it frees the runs of a dead one; then two find
+    both dead at the same moment, and each run is claimed by one of them."""
     schema = server().fresh_schema()
     url = server().url(schema)
     names = [f"r{number}" for number in range(30)]
@@ -133,7 +133,9 @@ def test_two_that_free_the_runs_of_a_dead_worker_free_them_once(effects: Effects
                 async with fleet_engine(url) as third, fleet_engine(url) as fourth:
                     for name in names:
                         await client.send(name, GoOn())
-                    assert [await client.result(name) for name in names] == [[f"{name} 1", f"{name} 2"] for name in names]
+                    assert [await client.result(name) for name in names] == [
+                        [f"{name} 1", f"{name} 2"] for name in names
+                    ]
                     assert third.worker is not None
                     assert fourth.worker is not None
                     ids = {worker.id for worker in await client.store.workers()}

@@ -122,8 +122,8 @@ def test_a_worker_whose_lease_is_over_claims_nothing(
 def test_a_lease_that_is_over_before_the_worker_begins_is_no_end(
     schema: str, effects: Effects, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """FAULTS C3: a process is stopped for longer than its lease just after it has registered; it registers again, as often
-    as that happens."""
+    """FAULTS C3: a process is stopped for longer than its lease just after it has registered; it registers again, as
+    often as that happens."""
     looks = Looks(over_for=3)
 
     async def main() -> None:

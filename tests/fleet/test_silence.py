@@ -78,7 +78,7 @@ def test_a_server_that_falls_silent_after_the_greeting_is_given_up(monkeypatch: 
         changed = parse(server().url(location.schema).replace(f":{parts.port}/", f":{proxy.port}/"))
         shared = Server(changed)
         try:
-            with pytest.raises(Exception, match="closed the connection|did not answer|broke"):
+            with pytest.raises(Exception, match=r"closed the connection|did not answer|broke"):
                 Connection(changed, server=shared)
         finally:
             shared.close()

@@ -25,14 +25,14 @@ async def serve_and_stop(url: str) -> None:
     original = Session.commit
 
     def stop_once(self: Session) -> None:
-        if os.environ.get("armed") and self._runs:
-            del os.environ["armed"]
+        if os.environ.get("ARMED") and self._runs:
+            del os.environ["ARMED"]
             print("stopped", flush=True)
             signal.raise_signal(signal.SIGSTOP)  # of this thread, which does not get any further
         original(self)
 
     Session.commit = stop_once  # type: ignore[method-assign]
-    signal.signal(signal.SIGUSR1, lambda *_: os.environ.update(armed="1"))
+    signal.signal(signal.SIGUSR1, lambda *_: os.environ.update(ARMED="1"))
     await serve(url)
 
 

@@ -1,6 +1,6 @@
 """A TCP proxy before PostgreSQL that knows enough of the protocol to do harm at the worst moments.
 
-It follows both directions of each connection: which message ends a transaction (`COMMIT`, or a Sync outside of one), and
+It follows both directions of each connection: which message ends a transaction (`COMMIT`, or a Sync outside one), and
 in which state the server says it is. So a connection can be cut just before a commit reaches the server, or just after
 it was carried out and before the answer is delivered. The other harm needs no understanding: silence, trickle, delay,
 refusal.

@@ -26,8 +26,8 @@ async def renew(store: Store, worker_id: str, clock: Timekeeper) -> bool:
 
 
 class ClientClock:
-    """Of an engine without a worker. Its runs begin, and its events are sent, at the times that it writes: a clock that is
-    five minutes ahead would make the first timer of each run late by as much (tests/fleet/test_clocks.py)."""
+    """Of an engine without a worker. Its runs begin, and its events are sent, at the times that it writes: a clock that
+    is five minutes ahead would make the first timer of each run late by as much (tests/fleet/test_clocks.py)."""
 
     def __init__(self, store: Store, clock: Timekeeper) -> None:
         self._store = store

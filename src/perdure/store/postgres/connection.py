@@ -68,7 +68,7 @@ def local_settings_of(location: Location) -> tuple[str, ...]:
 class _Opened(psycopg.Connection[Any]):
     """Only for opening: what comes out of it, libpq's connection, belongs to somebody else then."""
 
-    def __del__(self) -> None:
+    def __del__(self, *_: object) -> None:
         """psycopg warns here of a connection that was not closed."""
 
 

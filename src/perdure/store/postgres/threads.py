@@ -177,8 +177,8 @@ class Reader(SessionThread):
             return job, job.function(self.ready_for([job]), *job.arguments), None
         except Fault as fault:
             self.drop()
-            # Nothing can be lost by asking again, on a new connection. Twice: one that lay idle broke unnoticed, and the
-            # next one may be ended while it is made, by a server that ends all sessions.
+            # Nothing can be lost by asking again, on a new connection. Twice: one that lay idle broke unnoticed, and
+            # the next one may be ended while it is made, by a server that ends all sessions.
             return self._read(job, tries_left - 1) if tries_left else (job, None, self.explained(fault))
         except StoreError as error:
             return job, None, error
