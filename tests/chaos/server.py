@@ -42,8 +42,10 @@ class OwnServer:
 
     def __enter__(self) -> OwnServer:
         self._folder.chmod(0o755)
-        programs = postgres._find_programs(self._version)
-        self._process, started = postgres._start(self._folder, programs, self._version)
+        programs = postgres.find_programs(self._version)
+        processes: list[subprocess.Popen[bytes]] = []
+        started = postgres._start(self._folder, programs, postgres.Kind(self._version), processes)
+        (self._process,) = processes
         self._url, self._admin_url = str(started["url"]), str(started["admin_url"])
         self._programs = Path(str(started["programs"]))
         with (self._folder / "home" / "data" / "postgresql.conf").open("a") as file:
