@@ -138,8 +138,12 @@ def test_two_that_free_the_runs_of_a_dead_worker_free_them_once(effects: Effects
                     ]
                     assert third.worker is not None
                     assert fourth.worker is not None
-                    ids = {worker.id for worker in await client.store.workers()}
-                    assert ids == {third.worker.id, fourth.worker.id}
+                    living = {third.worker.id, fourth.worker.id}
+
+                    async def dead_are_forgotten() -> bool:
+                        return {worker.id for worker in await client.store.workers()} == living
+
+                    await until(dead_are_forgotten)
 
     run_async(main(), patience=60)
     counts = effects.counts()
