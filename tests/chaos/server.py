@@ -79,8 +79,8 @@ class OwnServer:
         self._end(signal.SIGQUIT if how == "immediate" else signal.SIGINT)
         log = self._folder / "server.log"
         data = self._folder / "home" / "data"
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / "all.log").open("ab").write(log.read_bytes())
+        with contextlib.suppress(FileNotFoundError), (self._folder / "all.log").open("ab") as earlier:
+            earlier.write(log.read_bytes())
         self._process, self.port = postgres._serve(self._programs, data, log, self._owner)
         return time.monotonic() - began
 
