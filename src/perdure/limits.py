@@ -266,3 +266,45 @@ CHILD_SETTLED_SECONDS: Final = 60.0
 CHILD_READY_SECONDS_MAX: Final = 60.0
 #: What the supervisor gives its children beyond what they give themselves, before it ends them.
 CHILD_LEAVING_SECONDS: Final = 5.0
+
+# -- what `perdure doctor` says (see perdure.admin.doctor) -----------------------------------------------
+
+#: What one check may take. Most take milliseconds; counting a hundred million runs does not matter so much.
+DOCTOR_CHECK_SECONDS: Final = 3.0
+#: A look for damage in a SQLite file reads all of it: half a gigabyte or so in this time, and what it did not reach is
+#: said.
+DOCTOR_INTEGRITY_SECONDS: Final = 10.0
+#: From when a transaction is called old, and a problem. Ours take milliseconds; a report or a backup takes minutes.
+DOCTOR_TRANSACTION_SECONDS_ATTENTION: Final = 300.0
+DOCTOR_TRANSACTION_SECONDS_PROBLEM: Final = 3_600.0
+#: The same by how many transactions have begun since, each of which leaves something behind that no vacuum may remove.
+DOCTOR_TRANSACTIONS_ATTENTION: Final = 50_000
+DOCTOR_TRANSACTIONS_PROBLEM: Final = 1_000_000
+#: How long a session may do nothing within a transaction: it may keep locks, and nobody is at work there.
+DOCTOR_IDLE_SECONDS: Final = 60.0
+#: Dead rows of a table: fewer are never worth a word, more only if they are also so large a part of it. Autovacuum
+#: comes at one in a hundred.
+DOCTOR_DEAD_ROWS_MIN: Final = 10_000
+DOCTOR_DEAD_PART_ATTENTION: Final = 0.25
+DOCTOR_DEAD_PART_PROBLEM: Final = 0.75
+#: Between the clock of this machine and that of the database. Leases and timers follow the database; what is read in
+#: logs does not.
+DOCTOR_CLOCK_SECONDS: Final = 1.0
+#: Of a standby: what a failover loses, or how long a synchronous commit may wait.
+DOCTOR_LAG_SECONDS: Final = 10.0
+#: WAL kept for a standby that does not fetch it; and in SQLite's own file, where readers have to look through it.
+DOCTOR_WAL_BYTES: Final = 1 << 30
+DOCTOR_SQLITE_WAL_BYTES: Final = 256 << 20
+#: Free space of the disk of a SQLite file.
+DOCTOR_FREE_BYTES_ATTENTION: Final = 1 << 30
+DOCTOR_FREE_BYTES_PROBLEM: Final = 64 << 20
+#: Transaction numbers used since the oldest row was frozen. PostgreSQL begins to vacuum by itself at 200 million, and
+#: takes no changes at 2,100 million.
+DOCTOR_FREEZE_ATTENTION: Final = 500_000_000
+DOCTOR_FREEZE_PROBLEM: Final = 1_500_000_000
+#: How long a due run may wait for a worker: some sweeps and a lease.
+DOCTOR_DUE_SECONDS: Final = 30.0
+#: Rows that are counted to say "more than so many".
+DOCTOR_ROWS_COUNTED: Final = 100_000
+#: Connections of a worker process: lane, writer, reader, lease and listener (see perdure.store.postgres.store).
+POSTGRES_CONNECTIONS: Final = 5

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.admin.check import Checked, check
+from perdure.admin.doctor import Diagnosis, doctor
 from perdure.admin.fleet import WorkerView, worker_views
 from perdure.admin.listener import Listener
 from perdure.admin.reading import row_of
@@ -115,6 +116,13 @@ class Looking:
     async def why(self, run_id: str) -> Reason:
         """Why a run is not moving, exactly. Raises `RunNotFound`."""
         return await why(self.store, run_id, self._now(), self._listener.place_of)
+
+    async def doctor(self) -> Diagnosis:
+        """Is the store well, and does somebody work on what is in it? Each check with what to do. Writes nothing.
+
+        Also of a store that is not open, or cannot be: `await Admin(open_store(url)).doctor()`.
+        """
+        return await doctor(self.store)
 
     def check(self, workflow: str | None = None) -> AsyncIterator[Checked]:
         """Replay every open run against the code of this process, writing nothing: would it still match?

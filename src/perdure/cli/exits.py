@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     WOULD_BREAK = 6
     STORE_LOST = 7
     NEEDS_MIGRATION = 8
+    NEEDS_ATTENTION = 9
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -33,6 +34,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.WOULD_BREAK: "check: at least one open run does not match the code, or --static found something",
     ExitCode.STORE_LOST: "a file of the store was deleted or replaced while it was open; put it back before a restart",
     ExitCode.NEEDS_MIGRATION: "an older perdure wrote the store; --migrate allows what cannot be taken back",
+    ExitCode.NEEDS_ATTENTION: "doctor: something needs attention",
     ExitCode.INTERRUPTED: "SIGINT (a worker drains first; a second signal ends it now)",
     ExitCode.TERMINATED: "a second SIGTERM ended a worker before it had drained",
 }

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "unpause": ("perdure.cli.control:unpause", "Let a paused run go on."),
     "retry": ("perdure.cli.control:retry", "Begin the next attempt of a step now."),
     "why": ("perdure.cli.why:why", "Why a run is not moving."),
+    "doctor": ("perdure.cli.doctor:doctor", "Is the store well? Each check with what to do."),
     "check": ("perdure.cli.check:check", "Would the open runs still match the code on disk?"),
     "fork": ("perdure.cli.fork:fork", "A new run from the past of another."),
     "export": ("perdure.cli.transfer:export", "Write a run to a file."),

@@ -36,15 +36,22 @@ def find_store(url: str, *, create: bool, memory: bool = False, look: bool = Fal
             f"there is no store at {store.path}. Name another with --store or PERDURE_STORE; "
             "`perdure start` and `perdure worker` create one."
         )
-    if isinstance(store, MemoryStore):
-        return store
     if not isinstance(store, SQLiteStore):
-        from perdure.store.postgres import PostgresStore  # after `open_store`: psycopg is there
-
-        return PostgresStore(store.location, migrate=_may_migrate()) if isinstance(store, PostgresStore) else store
+        return _elsewhere(store, create=create, look=look)
     if look:
         return SQLiteStore(store.path, store.durability, read_only=True)
     return SQLiteStore(store.path, store.durability, migrate=_may_migrate())
+
+
+def _elsewhere(store: Store, *, create: bool, look: bool) -> Store:
+    """The same for PostgreSQL. A store in memory is as it is."""
+    if isinstance(store, MemoryStore):
+        return store
+    from perdure.store.postgres import PostgresStore  # needs psycopg, which is there if there is such a store
+
+    if not isinstance(store, PostgresStore):
+        return store
+    return PostgresStore(store.location, migrate=_may_migrate(), make=create, read_only=look)
 
 
 def _may_migrate() -> bool:

@@ -92,19 +92,27 @@ def load_settings(
     """Settings from all four places. Unknown names and impossible values raise `BadArgument`."""
     environment = os.environ if environment is None else environment
     merged: dict[str, Any] = _from_pyproject(os.path.join(directory, "pyproject.toml"))
+    places = dict.fromkeys(merged, "[tool.perdure] of pyproject.toml")
     for name in Settings.__struct_fields__:
         text = environment.get(f"PERDURE_{name.upper()}")
         if text is not None:
-            merged[name] = text
-    merged.update({name: value for name, value in arguments.items() if value is not None})
+            merged[name], places[name] = text, f"the environment variable PERDURE_{name.upper()}"
+    given = {name: value for name, value in arguments.items() if value is not None}
+    merged.update(given)
+    places.update(dict.fromkeys(given, ""))
     try:
         return msgspec.convert(merged, Settings, strict=False)
     except Exception as error:  # of msgspec, or of the code of what was given
         if isinstance(error.__cause__, BadArgument):
-            raise error.__cause__ from None
-        raise BadArgument(
-            f"a setting is not acceptable: {_reason(error)}. Known: {', '.join(Settings.__struct_fields__)}."
-        ) from None
+            raise BadArgument(_located(error.__cause__.message, places)) from None
+        said = _located(f"a setting is not acceptable: {_reason(error)}.", places)
+        raise BadArgument(f"{said} Known: {', '.join(Settings.__struct_fields__)}.") from None
+
+
+def _located(text: str, places: Mapping[str, str]) -> str:
+    """With where the settings that it names were set, if that was not in the code."""
+    found = [place for name, place in places.items() if place and name in text]
+    return f"{text} It was set by {' and '.join(dict.fromkeys(found))}." if found else text
 
 
 def _reason(error: Exception) -> str:

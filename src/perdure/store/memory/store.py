@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from perdure.kernel.journal import Row
-from perdure.store.memory import dead_letters, events, inbox, reads, runs, turns, workers
+from perdure.store.health import Examined
+from perdure.store.memory import dead_letters, events, health, inbox, reads, runs, turns, workers
 from perdure.store.memory.tables import Tables
 from perdure.store.memory.turns import commit_turns
 from perdure.store.model import (
@@ -76,6 +77,10 @@ class MemoryStore:
         if not any(answer is nothing for nothing in (None, False)):
             self.tables.hint()
         return answer
+
+    async def examine(self) -> Examined:
+        """How it is, for `perdure doctor`. Open or not; writes nothing."""
+        return health.examine(self.tables)
 
     # -- clients -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from psycopg.pq import abc
 
 from perdure.errors import StoreUnavailable, StoreUnusable
 from perdure.limits import POSTGRES_CALL_SECONDS, POSTGRES_IDLE_SECONDS, POSTGRES_LOCK_SECONDS
-from perdure.store.postgres.faults import Fault
+from perdure.store.postgres.faults import Fault, no_connection_left
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.server import Facts, History, Server, Socket
 from perdure.store.postgres.url import Location
@@ -72,12 +72,14 @@ class _Opened(psycopg.Connection[Any]):
         """psycopg warns here of a connection that was not closed."""
 
 
-def dial(location: Location, *, name: str = "") -> abc.PGconn:
+def dial(location: Location, *, name: str = "", connections_max: int = 0) -> abc.PGconn:
     """Connect and wait for it. Raises `StoreUnavailable`, or `StoreUnusable` for what waiting does not cure.
 
     Not by libpq's own `connect`: psycopg keeps the GIL during that, so that a server which does not answer would stop
     the whole process for the length of the timeout, its event loop and the renewal of its lease
     (tests/fleet/test_silence.py).
+
+    `connections_max`: how many the server takes, if that is known.
     """
     parameters: dict[str, Any] = dict(location.parameters)
     if name:
@@ -86,14 +88,17 @@ def dial(location: Location, *, name: str = "") -> abc.PGconn:
     try:
         connection = _Opened.connect(make_conninfo("", **parameters), autocommit=True).pgconn
     except psycopg.Error as error:
-        raise _refused(location, _cleaned(str(error), location)) from None
+        raise _refused(location, _cleaned(str(error), location), connections_max) from None
     connection.nonblocking = 0
     connection.notice_handler = None
     connection.notify_handler = None
     if connection.server_version < OLDEST_SERVER:
         version = connection.server_version // 10000
         connection.finish()
-        raise StoreUnusable(f"{location.shown} is PostgreSQL {version}; perdure needs 14 or newer.")
+        raise StoreUnusable(
+            f"{location.shown} is PostgreSQL {version}; perdure needs {OLDEST_SERVER // 10000} or newer. Upgrade the "
+            "server (pg_upgrade), or name another one."
+        )
     return connection
 
 
@@ -111,10 +116,20 @@ def _cleaned(said: str, location: Location) -> str:
     return text
 
 
-def _refused(location: Location, said: str) -> Exception:
+def _refused(location: Location, said: str, connections_max: int) -> Exception:
     for hint, advice in _ADVICE:
         if hint in said:
             return StoreUnusable(f"{location.shown} cannot be used: {said}. {advice}")
+    if any(hint in said for hint in _FULL):
+        return StoreUnavailable(
+            f"{location.shown} has no connection left: {said}. {no_connection_left(connections_max)}"
+        )
+    if "session is read-only" in said:
+        # Also for a moment between the death of a primary and the promotion of a standby: no reason to give up.
+        return StoreUnavailable(
+            f"none of the servers of {location.shown} takes changes now: {said}. Name the primary, too; after a "
+            "failover the call may be repeated."
+        )
     return StoreUnavailable(f"{location.shown} cannot be reached: {said}.")
 
 
@@ -125,9 +140,12 @@ _ADVICE: Final = (
     ("no pg_hba.conf entry", "Let this host and user in, in pg_hba.conf of the server."),
     ("invalid sslmode", "It is one of disable, allow, prefer, require, verify-ca, verify-full."),
     ("server does not support SSL", "Use ?sslmode=disable, or turn SSL on there."),
-    ("session is read-only", "None of the servers named takes changes; name the primary, too."),
     ("session is not read-only", "Remove target_session_attrs from the URL."),
 )
+
+
+#: The limit of the server, of a role or of a database (53300; libpq tells no SQLSTATE of a connection that failed).
+_FULL: Final = ("too many clients already", "remaining connection slots", "too many connections for")
 
 
 class Connection:
@@ -139,7 +157,8 @@ class Connection:
     def __init__(
         self, location: Location, *, name: str = "", server: Server | None = None, standby: bool = False
     ) -> None:
-        self._adopt(location, dial(location, name=name), server)
+        connections_max = server.connections_max if server is not None else 0
+        self._adopt(location, dial(location, name=name, connections_max=connections_max), server)
         try:
             self._get_to_know(standby)
         except BaseException:
@@ -178,7 +197,8 @@ class Connection:
 
     def _facts(self) -> Facts:
         result = self._ask(self._connection.exec_params, SQL["facts"].encode(), [], None, [], pq.Format.TEXT)
-        is_standby, session, system, timeline = (int(result.get_value(0, column) or 0) for column in range(4))
+        values = [int(result.get_value(0, column) or 0) for column in range(5)]
+        is_standby, session, system, timeline, self._server.connections_max = values
         return Facts(bool(is_standby), session, History(system, timeline))
 
     def _noticed(self, result: abc.PGresult) -> None:

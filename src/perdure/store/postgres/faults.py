@@ -6,9 +6,12 @@ repeat the transaction, open another connection, or tell the caller.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from perdure.errors import StoreError, StoreUnavailable, StoreUnusable
+from perdure.limits import POSTGRES_CONNECTIONS
+from perdure.store.postgres.url import parse
 
 #: Repeating the whole transaction may succeed: serialization failure, deadlock, lock not available, a plan that a
 #: migration made stale, a row that somebody else inserted between a look and an insert.
@@ -22,6 +25,29 @@ _READ_ONLY: Final = "25006"
 _OF_THE_SCHEMA: Final = frozenset({"42501", "42P01", "42703"})
 #: A migration changed what a prepared statement answers with. The server refuses it for as long as it is prepared.
 _STALE_PLAN: Final = "0A000"
+
+
+def name_text(name: str) -> str:
+    """An identifier for people to copy into SQL."""
+    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
+def grants_text(schema: str, role: str) -> str:
+    """What a role needs that does not own the schema, to be copied: tests/bad_input/test_postgres_messages.py does."""
+    place, user = name_text(schema), name_text(role)
+    return (
+        f"GRANT USAGE, CREATE ON SCHEMA {place} TO {user}; GRANT ALL ON ALL TABLES IN SCHEMA {place} TO {user}; "
+        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {place} TO {user};"
+    )
+
+
+def no_connection_left(connections_max: int = 0) -> str:
+    """What to do when the server takes no more. 0: its limit is not known."""
+    now = f" ({connections_max} now)" if connections_max else ""
+    return (
+        f"A process of perdure uses {POSTGRES_CONNECTIONS}; raise max_connections{now}, end sessions that nobody "
+        "needs, or put a pooler before it. `perdure doctor` counts them."
+    )
 
 
 class Fault(Exception):
@@ -51,10 +77,9 @@ class Fault(Exception):
         """For the caller, who may repeat the call after `StoreUnavailable`. `shown`: the store, without password."""
         said = f"{self.message} [{self.state}]" if self.state else self.message
         if self.state == "42501":
-            return StoreUnusable(
-                f"{shown}: this user may not do that: {said}. GRANT USAGE, CREATE ON SCHEMA and ALL ON ALL TABLES "
-                "IN SCHEMA to the user, or make the user the owner of the schema."
-            )
+            location = parse(shown)
+            grants = grants_text(location.schema, location.parameters.get("user", "the_user"))
+            return StoreUnusable(f"{shown}: this user may not do that: {said}. Its owner can allow it: {grants}")
         if self.state in ("42P01", "3F000", "3D000", "42703"):
             return StoreUnusable(f"{shown}: what perdure keeps there is gone or was changed by somebody else: {said}.")
         if self.state == _READ_ONLY:
@@ -68,10 +93,7 @@ class Fault(Exception):
                 "transaction. The call may be repeated."
             )
         if self.state == "53300":
-            return StoreUnavailable(
-                f"{shown} has no connection left: {said}. perdure uses 5 for each process; raise max_connections, "
-                "or put a pooler before it."
-            )
+            return StoreUnavailable(f"{shown} has no connection left: {said}. {no_connection_left()}")
         if self.state in ("28P01", "28000"):
             return StoreUnusable(f"{shown} does not let this user in: {said}. Check user and password.")
         return StoreUnavailable(f"{shown} did not take the call: {said}.")

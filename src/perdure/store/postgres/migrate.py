@@ -25,9 +25,9 @@ def newest() -> int:
     return MIGRATIONS[-1][0]
 
 
-def migrate(connection: Connection, location: Location, *, allowed: bool = True) -> None:
+def migrate(connection: Connection, location: Location, *, allowed: bool = True, make: bool = True) -> None:
     """Make the schema current. Raises `StoreUnusable`, `SchemaTooNew`, and `SchemaTooOld` if it would have to be
-    migrated and that is not allowed."""
+    migrated and that is not allowed. `make=False`: also if it is not there (`StoreUnusable`)."""
     ((encoding,),) = connection.rows(SQL["server_encoding"])
     if encoding != "UTF8":
         raise StoreUnusable(
@@ -37,6 +37,11 @@ def migrate(connection: Connection, location: Location, *, allowed: bool = True)
     version = _version(connection, location)
     if version == newest():
         return
+    if not version and not make:
+        raise StoreUnusable(
+            f"there is no store in the schema {location.schema!r} of {location.shown}. Name another with ?schema=...; "
+            "`perdure start` and `perdure worker` make one."
+        )
     if version and not allowed:
         raise SchemaTooOld(
             f"{location.shown} is schema {version}; this perdure works with {newest()}. Migrating cannot be taken "
@@ -58,7 +63,12 @@ def _version(connection: Connection, location: Location) -> int:
                 "schema: ?schema=..."
             )
         return 0
-    version: int = connection.rows(SQL["schema_version"])[0][0]
+    try:
+        version: int = connection.rows(SQL["schema_version"])[0][0]
+    except Fault as fault:
+        if fault.state == "42P01":  # the search path passes over a schema that the user may not use
+            raise Fault("42501", f"permission denied for schema {schema}") from None
+        raise
     if version > newest():
         raise SchemaTooNew(
             f"{location.shown} is schema {version}; this perdure understands up to {newest()}.\n"
@@ -80,7 +90,7 @@ def _upgrade(connection: Connection, location: Location) -> None:
                 holders = [holder for (holder,) in connection.rows(SQL["migration_lock_holder"], (location.schema,))]
                 raise StoreUnusable(
                     f"{location.shown} is being migrated by {'; '.join(holders) or 'somebody'} for more than "
-                    f"{_LOCK_SECONDS:g} s. Wait for it, or end that session."
+                    f"{_LOCK_SECONDS:g} s. Wait for it, or end that session: SELECT pg_terminate_backend(its number);"
                 )
         finally:
             if not connection.is_broken and connection.is_in_transaction:

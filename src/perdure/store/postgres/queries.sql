@@ -1025,17 +1025,19 @@ UPDATE perdure_schema SET number = $1;
 SELECT CASE WHEN pg_try_advisory_xact_lock(hashtext('perdure migration'), hashtext($1)) THEN 1 ELSE 0 END;
 
 -- name: migration_lock_holder
--- Who has it.
-SELECT coalesce(a.application_name, '') || ' at ' || coalesce(a.client_addr::text, 'this machine') || ', process '
-    || a.pid::text || ', since ' || to_char(a.xact_start, 'HH24:MI:SS')
+-- Who has it. Of another user's session a role without pg_read_all_stats is shown little more than who that is.
+SELECT 'session ' || a.pid::text || coalesce(' ' || quote_literal(nullif(a.application_name, '')), '')
+    || ' of user ' || quote_literal(a.usename) || coalesce(' from ' || host(a.client_addr), '')
+    || coalesce(', ' || nullif(a.state, ''), '') || coalesce(', since ' || to_char(a.xact_start, 'HH24:MI:SS'), '')
 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'advisory' AND l.classid = (hashtext('perdure migration')::bigint & 4294967295)::oid
     AND l.objid = (hashtext($1)::bigint & 4294967295)::oid AND l.granted;
 
 -- name: facts
 -- What each new connection asks: whether the server takes changes, which session this is, and the past of the database: the
--- cluster and its timeline, which is a new one after a standby has taken over. Needs no schema and no privilege.
-SELECT pg_is_in_recovery()::int, pg_backend_pid(), {history};
+-- cluster and its timeline, which is a new one after a standby has taken over; and how many connections it takes. Needs no
+-- schema and no privilege.
+SELECT pg_is_in_recovery()::int, pg_backend_pid(), {history}, current_setting('max_connections');
 
 -- name: local_settings
 -- Our settings for one transaction: behind a pooler those of the session would be somebody else's.

@@ -63,6 +63,8 @@ class Server:
         self._changed = changed
         self._lock = threading.Lock()
         self.history: History | None = None
+        #: How many connections it takes, for an error that says so. 0: not known yet.
+        self.connections_max = 0
         #: How many histories were seen. What was asked for under an earlier one is not carried out any more.
         self.generation = 0
         self._is_pooled = {"on": False, "off": True}.get(location.prepare)

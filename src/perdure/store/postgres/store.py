@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from perdure.errors import EngineNotOpen, StoreError
+from perdure.errors import EngineNotOpen, StoreError, StoreUnusable
 from perdure.kernel.journal import Row
 from perdure.limits import (
     CLAIM_AGAIN_SECONDS,
@@ -29,6 +29,7 @@ from perdure.limits import (
     POSTGRES_NOTIFY_SECONDS,
     POSTGRES_REAP_RUNS_MAX,
 )
+from perdure.store.health import Examined
 from perdure.store.model import (
     DEFAULT_TERMS,
     Acquittal,
@@ -55,7 +56,7 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
-from perdure.store.postgres import workers
+from perdure.store.postgres import health, workers
 from perdure.store.postgres.batches import opens_only_itself
 from perdure.store.postgres.claims import Claims
 from perdure.store.postgres.connection import Connection, log
@@ -87,12 +88,17 @@ class PostgresStore:
     """Runs in one schema of a PostgreSQL database.
 
     `location`: a URL (`postgresql://user@host/database?schema=perdure`), or one that was read. `migrate=False`: an
-    older schema is refused (`SchemaTooOld`) instead of migrated.
+    older schema is refused (`SchemaTooOld`) instead of migrated. `make=False`: one that is not there is refused instead
+    of made. `read_only=True`: neither, and nothing is written, whatever is called.
     """
 
-    def __init__(self, location: Location | str, *, migrate: bool = True) -> None:
+    def __init__(
+        self, location: Location | str, *, migrate: bool = True, make: bool = True, read_only: bool = False
+    ) -> None:
         self.location = parse(location) if isinstance(location, str) else location
-        self._may_migrate = migrate
+        self._may_migrate = migrate and not read_only
+        self._may_make = make and not read_only
+        self._is_read_only = read_only
         self.server = Server(self.location)
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -117,9 +123,13 @@ class PostgresStore:
         self.server = Server(self.location, lambda: self._tell_of_other_past(loop))
         lane_connection = await in_thread(self._prepare, Connection.close)
         self._pid = os.getpid()
-        self._writer, self._reader = Writer(self.server), Reader(self.server)
-        self._writer.start()
+        self._reader = Reader(self.server)
         self._reader.start()
+        if self._is_read_only:
+            lane_connection.close()
+            return
+        self._writer = Writer(self.server)
+        self._writer.start()
         self._open_lane(lane_connection)
 
     def _open_lane(self, connection: Connection) -> None:
@@ -158,7 +168,7 @@ class PostgresStore:
         connection = Connection(self.location, name="lane", server=self.server)
         try:
             connection.call_seconds = 0.0  # migrating takes as long as it takes
-            migrate(connection, self.location, allowed=self._may_migrate)
+            migrate(connection, self.location, allowed=self._may_migrate, make=self._may_make)
             return self._prepare_lane(connection)
         except Fault as fault:
             connection.close()
@@ -212,7 +222,7 @@ class PostgresStore:
             self._send_notification()
         writer, reader, lane, listener = self._writer, self._reader, self._lane, self._listener
         self._writer = self._reader = self._lane = self._listener = None
-        if reader is None or writer is None or self._pid != os.getpid():
+        if reader is None or self._pid != os.getpid():
             return
         if self._reopening is not None:
             self._reopening.remove_done_callback(self._reopened)
@@ -227,9 +237,11 @@ class PostgresStore:
             lane.close()
         try:
             await reader.stop()
-            await writer.stop()
+            if writer is not None:
+                await writer.stop()
         finally:
-            writer.ask_to_stop()
+            if writer is not None:
+                writer.ask_to_stop()
             self.server.close()
 
     async def crash(self) -> None:
@@ -253,6 +265,8 @@ class PostgresStore:
     # -- where calls run ---------------------------------------------------------------------------------
 
     def _open(self, thread: C | None) -> C:
+        if thread is None and self._is_read_only and self._reader is not None:
+            raise StoreUnusable(f"the store {self.location.shown} was opened for looking only; nothing can be changed.")
         if thread is None:
             raise EngineNotOpen(f"the store {self.location.shown} is not open. Open it, use it before it is closed.")
         if self._pid != os.getpid():
@@ -318,6 +332,10 @@ class PostgresStore:
         """The sessions that notify for this store: it has no news for itself."""
         session = None if self._reader is None else self._reader.session
         return frozenset() if session is None else frozenset({session.connection.pq.backend_pid})
+
+    async def examine(self) -> Examined:
+        """How it is, for `perdure doctor`. Open or not; writes nothing."""
+        return await in_thread(lambda: health.examine(self.location))
 
     # -- clients -----------------------------------------------------------------------------------------
 

@@ -182,6 +182,11 @@ def worker_info(values: Values) -> WorkerInfo:
     )  # fmt: skip
 
 
+def definitions_of(text: str) -> tuple[tuple[str, str], ...]:
+    """What `definitions_text` has written."""
+    return _decode_definitions(text)
+
+
 def definitions_text(worker: WorkerInfo) -> str:
     """The workflows that a worker runs, as a column keeps them."""
     return _encode(worker.definitions).decode()

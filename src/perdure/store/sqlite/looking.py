@@ -37,13 +37,17 @@ class _LookingSession(Session):
 
 
 class Look:
-    """How one file is looked at. `prepare` first; `connect` as often as needed; `close` in the end."""
+    """How one file is looked at. `prepare` first; `connect` as often as needed; `close` in the end.
+
+    `original` connects to the file as it is, of whatever schema.
+    """
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self._path = path
         self._vfs = vfs
         self._directory: str | None = None
         self.connect: Callable[[], Session] = lambda: self._beside_workers(path)
+        self.original = self.connect
 
     def prepare(self) -> None:
         """Find a way. Raises `StoreUnusable`, `SchemaTooNew`."""
@@ -76,6 +80,7 @@ class Look:
                 shutil.copyfile(self._path + name, copied + name)
             self.connect = lambda: self._beside_workers(copied)
             version = self._version()
+        self.original = self.connect
         if version < newest():
             self._look_at_migrated_copy()
 

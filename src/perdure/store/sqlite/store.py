@@ -26,6 +26,7 @@ import apsw
 
 from perdure.errors import BadArgument, EngineNotOpen, StoreUnusable
 from perdure.kernel.journal import Row
+from perdure.store.health import Examined
 from perdure.store.model import (
     DEFAULT_TERMS,
     Acquittal,
@@ -56,7 +57,7 @@ from perdure.store.sql import dead_letters, events, inbox, reads, runs
 from perdure.store.sql import workers as claims
 from perdure.store.sql.job_thread import in_thread
 from perdure.store.sql.turns import commit_turns, create, create_all
-from perdure.store.sqlite import liveness, workers
+from perdure.store.sqlite import health, liveness, workers
 from perdure.store.sqlite.connection_thread import ConnectionThread
 from perdure.store.sqlite.looking import Look
 from perdure.store.sqlite.migrate import migrate
@@ -274,6 +275,11 @@ class SQLiteStore:
         self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
         return self._open(self._reader).submit(function, args)
+
+    async def examine(self) -> Examined:
+        """How it is, for `perdure doctor`. Open or not; writes nothing."""
+        own = list(self._locks)
+        return await in_thread(lambda: health.examine(self.path, self.durability, own, self._vfs))
 
     # -- clients -----------------------------------------------------------------------------------------
 
