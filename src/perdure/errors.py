@@ -9,6 +9,7 @@
     │   ├── RunCancelled    P-005   the run was cancelled
     │   ├── RunParked       P-006   the run is stopped until a person or a deploy resolves it
     │   ├── InboxFull       P-007   too many unread events
+    │   ├── RunMoved        P-008   the run is in another store now; says in which
     │   ├── ActionRefused   P-701   resume, fork, delete... makes no sense for this run now; says why
     │   ├── UnknownLocation P-702   no record of the run is at this location; near ones are named
     │   ├── NoReply         P-801   the run ended without answering a request
@@ -51,6 +52,7 @@
     │   │   └── StoreLost   P-307   a file of the store was deleted or replaced while it was open
     │   ├── SchemaTooNew    P-305   written by a newer perdure
     │   ├── SchemaTooOld    P-308   written by an older perdure, and migrating it was not allowed
+    │   ├── MoveRefused     P-309   runs cannot be moved to that store; says why
     │   └── CorruptRecord   P-306   a record that is damaged, missing or of an unknown kind
     ├── EngineError
     │   ├── EngineNotOpen   P-401   used before open, after close, or in a forked child
@@ -156,6 +158,16 @@ class InboxFull(RunError):
     """Too many unread events of one type wait for this run. The event was refused, not dropped."""
 
     code = "P-007"
+
+
+class RunMoved(RunError):
+    """The run is in another store now, and goes on there. `location` is the URL of that store, without its password."""
+
+    code = "P-008"
+
+    def __init__(self, message: str, location: str = "") -> None:
+        super().__init__(message)
+        self.location = location
 
 
 class ActionRefused(RunError):
@@ -498,6 +510,12 @@ class SchemaTooOld(StoreError):
     """The store was written by an older perdure, and migrating it was not allowed."""
 
     code = "P-308"
+
+
+class MoveRefused(StoreError):
+    """Runs cannot be moved from this store to that one. Says why, and what there is to do."""
+
+    code = "P-309"
 
 
 class CorruptRecord(StoreError):

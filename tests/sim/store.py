@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.errors import StoreUnavailable
-from perdure.store.protocol import Store
+from perdure.store.protocol import MoveStore, Store
 from perdure.store.turn import Rejected, Turn
 from sim.odd import again
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CALLS = frozenset(
     name
     for name, _ in inspect.getmembers(Store, inspect.isfunction)
-    if not name.startswith("_") and name not in {"open", "close", "watch"}
+    if not name.startswith("_") and name not in {"open", "close", "watch", *dir(MoveStore)}
 )
 #: Those that only read: the store cannot have changed.
 READS = frozenset(
@@ -40,6 +40,8 @@ class NodeStore:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
+        if name == "departure":  # no store of these worlds departs: looking whether it does is no call that can fail
+            return self._store.departure
         if name not in CALLS:
             raise AttributeError(name)
         target = getattr(self._store, name)

@@ -36,6 +36,13 @@ BY_ORDER = {
     "next_spreading",  # one row
     "orphaned_owners",  # from owner to owner
     "publications",  # a page
+    # Once in the life of a store, when everything in it goes to another one.
+    "all_publications",
+    "all_replies",
+    "all_types",
+    "count_all",
+    "fence_runs",
+    "unfence_runs",
 }
 
 

@@ -160,7 +160,11 @@ class EngineParts:
                 if not sweep.is_over:
                     return
                 if self.sweep is sweep:
-                    self._let_worker_go(_TAKEN_FOR_DEAD)
+                    self._let_worker_go(
+                        _TAKEN_FOR_DEAD
+                        if sweep.moved_to is None
+                        else f"has nothing left to do here: everything in this store goes to {sweep.moved_to}"
+                    )
             # Not more often than it sweeps, should a store take every worker for dead at once.
             await asyncio.sleep(began + self._engine.settings.sweep_interval - self.loop.time())
 

@@ -7,22 +7,23 @@ import time
 
 from perdure import limits
 from perdure.engine.clock import FollowingClock, Timekeeper
+from perdure.store.model import Renewed
 from perdure.store.protocol import Store
 
 
-async def renew(store: Store, worker_id: str, clock: Timekeeper) -> bool:
-    """False: the worker is not registered any more, and whatever it still does would be refused.
+async def renew(store: Store, worker_id: str, clock: Timekeeper) -> Renewed:
+    """Not `alive`: the worker is not registered any more, and whatever it still does would be refused.
 
     If the user gave no clock and the store tells its time, the worker lives by that from now on: clocks that differ
     would let one worker claim what another one is not to do for an hour (FAULTS C9).
     """
     if not isinstance(clock, FollowingClock):
-        return (await store.renew(worker_id, clock.now())).alive
+        return await store.renew(worker_id, clock.now())
     began = clock.moment()
     renewed = await store.renew(worker_id, clock.now())
     if renewed.now is not None:
         clock.follow(began, renewed.now)
-    return renewed.alive
+    return renewed
 
 
 class ClientClock:

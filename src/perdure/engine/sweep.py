@@ -54,6 +54,8 @@ class Sweep:
         self._unsure = False
         #: Others found this worker dead and took its runs. It must claim nothing more: the next one is another worker.
         self.is_over = False
+        #: Where everything in the store goes to, if that is why.
+        self.moved_to: str | None = None
 
     def end(self) -> None:
         """Its worker has lost its right to the runs: claim nothing more, and return."""
@@ -114,8 +116,9 @@ class Sweep:
         if loop.time() >= self._reap_at:
             self._reap_at = loop.time() + self._settings.sweep_interval * self._rng.uniform(0.8, 1.2)
             now = self._clock.now()
-            if not await renew(self._store, self._worker.id, self._clock):
-                self.is_over = True
+            renewed = await renew(self._store, self._worker.id, self._clock)
+            if not renewed.alive:
+                self.is_over, self.moved_to = True, renewed.moved_to
                 return
             await self._introduce_again()
             await self._store.reap(self._worker.id, now)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Raw
 
-from perdure.admin.reading import row_of
+from perdure.admin.reading import refuse_if_gone, row_of
 from perdure.engine.clock import Timekeeper
 from perdure.engine.frames import run_failed
 from perdure.engine.signals import Signals
@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 #: How often a caller waiting for a run of another process looks, when no hint comes.
 _LOOK_SECONDS = 0.25
+#: Statuses that a run has in a store whose runs have all gone to another one.
+_STANDING: Final = frozenset({Status.MOVED, Status.PARKED, Status.PAUSED})
 
 
 class Waiters:
@@ -51,7 +53,7 @@ class Waiters:
             raise StoreLost(self.lost.message)
 
     async def end_of(self, run_id: str, timeout: Duration | None = None) -> Record:
-        """Wait for the end of a run: its last record. Raises `RunParked`, `RunNotFound`, `TimeoutError`."""
+        """Wait for the end of a run: its last record. Raises `RunParked`, `RunNotFound`, `RunMoved`, `TimeoutError`."""
         run_id = check_run_id(run_id, allow_children=True)
 
         async def look() -> Record | None:
@@ -59,6 +61,8 @@ class Waiters:
             if row.status.terminal:
                 rows = await self._store.journal(row.key, row.generation, row.next_seq - 2)
                 return from_row(rows[-1])
+            if row.status in _STANDING:
+                await refuse_if_gone(self._store)
             if row.status is Status.PARKED:
                 raise RunParked(f"run {run_id!r} is parked: {row.reason}")
             return None
@@ -69,7 +73,7 @@ class Waiters:
             return await self._until(run_id, f"run {run_id!r}", look, lambda record: record)
 
     async def reply_to(self, run_id: str, name: str) -> bytes:
-        """Wait for the answer stored under a name. Raises `NoReply`, `RunParked`, `RunNotFound`."""
+        """Wait for the answer stored under a name. Raises `NoReply`, `RunParked`, `RunNotFound`, `RunMoved`."""
         asked: RunKey | None = None
 
         async def look() -> bytes | None:
@@ -79,6 +83,8 @@ class Waiters:
             found = await self._store.reply(name)
             if found is not None:
                 return found
+            if row is None or row.status in _STANDING:
+                await refuse_if_gone(self._store)
             if row is None:
                 raise RunNotFound(f"no run has the id {run_id!r} any more.")
             if asked not in (None, row.key):  # the question went with the run that it was sent to

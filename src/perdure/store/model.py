@@ -32,6 +32,10 @@ class Status(StrEnum):
     WAITING = "waiting"
     PARKED = "parked"
     PAUSED = "paused"
+    #: Its store is being moved, or was: it goes on in another one (`store.move`).
+    MOVED = "moved"
+    #: It comes from another store, and goes on here when everything has come.
+    ARRIVING = "arriving"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -245,6 +249,8 @@ class Renewed(Struct, frozen=True, gc=False):
 
     #: False: it is not registered any more. Somebody found it dead, and its runs are others', or anybody's to claim.
     alive: bool
+    #: Why not, if everything in the store goes to another one: where to.
+    moved_to: str | None = None
     #: The store's own time. None: it has none, and the clocks of those who call it count.
     now: int | None = None
 

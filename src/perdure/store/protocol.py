@@ -1,8 +1,8 @@
 """The store protocol: everything durable that the engine asks for, and nothing about how it is kept.
 
-Five protocols, by who calls: clients, events, people (`admin`), workers, and everybody who reads; `Store` is their
-union. Who implements it: `store.memory` (the reference), `store.sqlite`; anything that passes the store suite. Nothing
-here assumes SQL: a sorted key-value store with atomic batches is enough.
+Six protocols, by who calls: clients, events, people (`admin`), workers, movers of whole stores, and all who read;
+`Store` is their union. Who implements it: `store.memory` (the reference), `store.sqlite`, `store.postgres`; anything
+that passes the store suite. Nothing here assumes SQL: a sorted key-value store with atomic batches is enough.
 
 What an implementation promises
 - Each call is one atomic, durable change: when the awaitable resolves it survives a power cut; when it raises
@@ -56,6 +56,7 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
+from perdure.store.move import Departure, Packed, Receipt, Received, Remainder
 from perdure.store.turn import CommitResult, Created, Creation, Existing, Turn
 
 
@@ -271,6 +272,74 @@ class WorkerStore(Protocol):
         ...
 
 
+class MoveStore(Protocol):
+    """All that a store has goes to another one: `store.move` has the order of the calls."""
+
+    async def identity(self) -> str:
+        """The same for everybody who looks at the same data, and for a copy of it; otherwise different."""
+        ...
+
+    async def departure(self) -> Departure | None:
+        """Where the runs of this store are going or have gone; None: they live here. Not a moment old."""
+        ...
+
+    async def depart(self, target: str, target_id: str, at: int) -> Departure:
+        """Everything that is open leaves: in one change, owners are forgotten, epochs raised (late turns are refused)
+        and runs that could be claimed become MOVED; workers count as dead, so that they drop what they have in memory.
+
+        From then on everything that would add or change a run, an event or a dead letter raises `StoreUnavailable`, and
+        after `leave` `RunMoved`, in every process. Returns where it is going: somewhere else, if that was begun.
+        """
+        ...
+
+    async def stay(self, at: int) -> bool:
+        """Take `depart` back: what was MOVED is claimable again. False if nothing departs, or it is gone."""
+        ...
+
+    async def leave(self, at: int) -> bool:
+        """What departs since `at` (`Departure.at`) is gone for good. False if that was taken back, whatever was begun
+        since. Ended runs can still be read, and deleted."""
+        ...
+
+    async def pack(self, keys: Sequence[RunKey]) -> Sequence[Packed]:
+        """Read whole runs, all of one state. Missing keys are left out."""
+        ...
+
+    async def remainder(self) -> Remainder:
+        """Read all that belongs to no single run."""
+        ...
+
+    async def receive(self, source: str, runs: Sequence[Packed]) -> Receipt:
+        """Create runs as they are, in this order. Open ones are ARRIVING: their inbox is open, but nobody can claim,
+        resume or unpause them; ended ones cannot be reopened yet. A copy from the same source that is here on its way
+        is replaced; any other run of that id is left alone (`Receipt.taken`).
+        """
+        ...
+
+    async def confirm(self, source: str, marks: Mapping[str, str]) -> None:
+        """These runs were compared with their originals, and are the same; by id, with what `received` says of them."""
+        ...
+
+    async def received(self, source: str, after: RunKey, limit: int) -> Sequence[Received]:
+        """The runs that are here on their way from a source, by key. `after` pages on."""
+        ...
+
+    async def withdraw(self, source: str, run_ids: Sequence[str]) -> int:
+        """Forget runs that are here on their way. Returns how many there were."""
+        ...
+
+    async def arrive(self, source: str, remainder: Remainder, at: int) -> bool:
+        """Everything has come: in one change the runs from this source get their parents, children, waits and events,
+        and what was open can be claimed, unless it is parked or paused. False, changing nothing, if that was done.
+
+        Raises `MoveRefused`, changing nothing, if there are not as many of them as `remainder` says."""
+        ...
+
+    async def has_arrived(self, source: str) -> bool:
+        """Whether `arrive` was called for this source."""
+        ...
+
+
 class ReadStore(Protocol):
     """What anybody may read. Never blocks writers, and may be a moment old."""
 
@@ -311,7 +380,7 @@ class ReadStore(Protocol):
         ...
 
 
-class Store(ClientStore, EventStore, AdminStore, WorkerStore, ReadStore, Protocol):
+class Store(ClientStore, EventStore, AdminStore, WorkerStore, MoveStore, ReadStore, Protocol):
     """The whole store. See the module docstring for the promises; each method says what is particular to it."""
 
     async def open(self) -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from perdure.errors import BadArgument, DeadLetterNotFound, InboxFull, RunFinished, RunNotFound
+from perdure.errors import (
+    BadArgument,
+    DeadLetterNotFound,
+    InboxFull,
+    MoveRefused,
+    RunFinished,
+    RunMoved,
+    RunNotFound,
+    StoreUnavailable,
+)
 from perdure.store.model import CLAIMABLE
 from perdure.store.turn import Rejected, Turn
 
@@ -27,6 +36,38 @@ def inbox_full(run_id: str, kind: str, pending_max: int) -> InboxFull:
 def refused(reason: str, run_id: str, status: str, kind: str, pending_max: int) -> RunFinished | InboxFull:
     """The error for a client whose item an inbox did not take (`rules.refusal`)."""
     return finished(run_id, status) if reason == "finished" else inbox_full(run_id, kind, pending_max)
+
+
+def moved(target: str, *, gone: bool) -> RunMoved | StoreUnavailable:
+    """For a caller that wants to change something in a store that departs, or has gone."""
+    if gone:
+        return RunMoved(
+            f"everything in this store was moved to {target}; nothing was written here. Open that store instead, and "
+            "repeat the call there.",
+            target,
+        )
+    return StoreUnavailable(
+        f"this store is being moved to {target} just now, so it takes no changes; nothing was written. Repeat the "
+        "call: in a moment it says that everything has gone there. If nobody is moving it any more, `perdure migrate` "
+        "goes on with it, and `perdure migrate --undo` takes it back."
+    )
+
+
+def check_complete(here: int, runs: int) -> None:
+    """All runs of the old store have come. Raises before anything is changed."""
+    if here != runs:
+        raise MoveRefused(
+            f"{here:,} of {runs:,} runs are here: somebody removed some while they were moved. Nothing was changed; "
+            "run the move again, which copies what is missing."
+        )
+
+
+def still_coming(run_id: str) -> StoreUnavailable:
+    """For a caller that wants to change a run that is on its way here, and is not whole yet."""
+    return StoreUnavailable(
+        f"run {run_id!r} is just coming here from another store; nothing was written. Repeat the call when the move is "
+        "over."
+    )
 
 
 #: Epoch, generation and record at which the first turn of every run starts.

@@ -105,6 +105,8 @@ CALLS = frozenset(
         "get", "list_runs", "count_runs", "journal", "inbox", "workers", "pause", "unpause", "reopen", "restore",
         "delete", "dead_workers", "standings", "publish", "spread", "reply", "replay_dead_letter",
         "remove_dead_letters", "tidy_events", "publications", "dead_letters", "expired_events",
+        "identity", "departure", "depart", "stay", "leave", "pack", "remainder", "receive", "confirm", "received",
+        "withdraw", "arrive", "has_arrived",
     }
 )  # fmt: skip
 

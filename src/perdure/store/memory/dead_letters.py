@@ -64,4 +64,6 @@ def replay(tables: Tables, letter_id: int, run_id: str | None, at: int, pending_
 
 
 def remove(tables: Tables, letter_ids: Sequence[int]) -> int:
+    if any(letter_id in tables.dead_letters for letter_id in letter_ids):
+        tables.check_here()
     return sum(tables.dead_letters.pop(letter_id, None) is not None for letter_id in set(letter_ids))

@@ -19,7 +19,7 @@ from perdure.limits import SPREAD_RUNS_MAX
 from perdure.store import rules
 from perdure.store.memory import inbox
 from perdure.store.memory.tables import PublishedEvent, Run, Tables, Wait, check_storable
-from perdure.store.model import CLAIMABLE, Delivery, InboxItem, ItemKind, NewItem, Published, RunKey, Spread
+from perdure.store.model import CLAIMABLE, Delivery, InboxItem, ItemKind, NewItem, Published, RunKey, Spread, Status
 
 #: Stands for all types: the wait under this name says up to where nothing published is for a run that was restored.
 EVERY = ""
@@ -35,7 +35,9 @@ def publish(tables: Tables, item: NewItem, pending_max: int, but: RunKey = 0) ->
     if item.dedup is not None:
         if item.dedup in index.keys:
             return Published(id=None)
+        tables.check_here()
         index.keys[item.dedup] = item.sent_at
+    tables.check_here()
     index.last_publication += 1
     published = PublishedEvent(
         id=index.last_publication,
@@ -56,7 +58,7 @@ def publish(tables: Tables, item: NewItem, pending_max: int, but: RunKey = 0) ->
 
 def spread(tables: Tables, at: int, runs_max: int, pending_max: int) -> Spread:
     going = [one for one in tables.events.publications.values() if one.spread_after is not None]
-    if not going:
+    if not going or tables.departure is not None:
         return Spread()
     deliveries = _spread(tables, going[0], at, runs_max, pending_max)
     return Spread(deliveries=deliveries, more=len(going) > 1 or going[0].spread_after is not None)
@@ -239,6 +241,8 @@ def taken(tables: Tables, item: InboxItem) -> None:
 
 def tidy(tables: Tables, at: int, before: int, limit: int) -> int:
     index = tables.events
+    if tables.departure is not None:
+        return 0
     unread = 0
     over = [one for one in index.publications.values() if _is_over(one, at, before)]
     for published in over[:limit]:
@@ -246,7 +250,7 @@ def tidy(tables: Tables, at: int, before: int, limit: int) -> int:
         if published.policy.single:
             index.expired[published.type] += 1
             unread += 1
-    runs = tables.runs.values() if index.some_expire else ()
+    runs = [run for run in tables.runs.values() if run.status is not Status.ARRIVING] if index.some_expire else ()
     late = [(run, item) for run in runs for item in run.inbox.values() if rules.is_over(item.expires_at, at)]
     for run, item in late[:limit]:
         taken(tables, item)

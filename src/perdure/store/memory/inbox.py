@@ -48,6 +48,7 @@ def offer(tables: Tables, run: Run, item: NewItem, pending_max: int = 0) -> Deli
     )
     if refused is not None:
         return refused
+    tables.check_here()
     if item.kind is ItemKind.CANCEL:
         run.cancel_requested = True
     return put(tables, run, item)

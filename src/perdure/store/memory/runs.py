@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.limits import AT_ONCE, NEVER
-from perdure.store import items
+from perdure.store import items, refusals
 from perdure.store.memory import dead_letters, events, inbox, run_end
 from perdure.store.memory.tables import Run, Tables, check_storable
 from perdure.store.model import (
@@ -61,6 +61,9 @@ def terminate(tables: Tables, run_id: str, reason: str, at: int) -> Sequence[Del
     run = inbox.existing(tables, run_id)
     if run.status.terminal:
         return None
+    tables.check_here()
+    if run.status is Status.ARRIVING:
+        raise refusals.still_coming(run_id)
     at = max(at, run.updated_at)  # records of one run never go back in time
     last = items.terminated_row(run.next_seq, at, reason)
     run.journal[run.generation].append(last)
@@ -85,6 +88,7 @@ def resume(tables: Tables, run_id: str, at: int) -> bool:
     run = inbox.existing(tables, run_id)
     if run.status is not Status.PARKED:
         return False
+    tables.check_here()
     run.status, run.updated_at = Status.PENDING, max(at, run.updated_at)
     _make_claimable(tables, run)
     events.look_again(tables, run, at)
@@ -110,6 +114,7 @@ def unpause(tables: Tables, run_id: str, at: int) -> bool:
     run = inbox.existing(tables, run_id)
     if run.status is not Status.PAUSED:
         return False
+    tables.check_here()
     run.status, run.owner, run.updated_at = Status.PENDING, None, max(at, run.updated_at)
     _drop_pause_items(tables, run)
     _make_claimable(tables, run)
@@ -121,6 +126,9 @@ def reopen(tables: Tables, reopen: Reopen) -> bool:
     run = tables.runs.get(reopen.key)
     if run is None or (run.epoch, run.next_seq, run.status) != (reopen.epoch, reopen.record.seq, Status.FAILED):
         return False
+    tables.check_here()
+    if run.key in tables.coming:
+        raise refusals.still_coming(run.id)
     parent = tables.runs.get(run.parent.key) if run.parent is not None else None
     if reopen.parent_seq is not None:
         if parent is None or parent.next_seq != reopen.parent_seq:
@@ -152,6 +160,7 @@ def _drop_pause_items(tables: Tables, run: Run) -> None:
 
 def restore(tables: Tables, snapshot: Snapshot) -> Created | Existing:
     row = snapshot.run
+    tables.check_here()
     tables.last_key += 1
     if (existing := tables.by_id.get(row.id)) is not None:
         return Existing(row=existing.row())
@@ -192,6 +201,8 @@ def restore(tables: Tables, snapshot: Snapshot) -> Created | Existing:
 def delete(tables: Tables, keys: Sequence[RunKey]) -> int:
     gone = [run for key in set(keys) if (run := tables.runs.get(key)) is not None]
     gone = [run for run in gone if run.status.terminal and run.owner is None]
+    if gone and tables.departure is not None and not tables.departure.gone:
+        tables.check_here()
     for run in gone:
         del tables.runs[run.key], tables.by_id[run.id]
         for item_id in run.inbox:
@@ -200,6 +211,7 @@ def delete(tables: Tables, keys: Sequence[RunKey]) -> int:
         for name in [name for name in tables.replies if name.startswith(names)]:
             del tables.replies[name]
         tables.children.pop(run.key, None)
+        tables.coming.pop(run.key, None)
         if run.parent is not None and run.parent.key in tables.children:
             tables.children[run.parent.key].remove(run)
     return len(gone)

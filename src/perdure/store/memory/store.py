@@ -15,10 +15,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
+from uuid import uuid4
 
 from perdure.kernel.journal import Row
 from perdure.store.health import Examined
-from perdure.store.memory import dead_letters, events, health, inbox, reads, runs, turns, workers
+from perdure.store.memory import dead_letters, events, health, inbox, moving, reads, runs, turns, workers
 from perdure.store.memory.tables import Tables
 from perdure.store.memory.turns import commit_turns
 from perdure.store.model import (
@@ -47,6 +48,7 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
+from perdure.store.move import Departure, Packed, Receipt, Received, Remainder
 from perdure.store.turn import CommitResult, Created, Creation, Existing, Turn
 
 T = TypeVar("T")
@@ -161,7 +163,8 @@ class MemoryStore:
 
     async def renew(self, worker_id: str, at: int) -> Renewed:
         """Workers live until somebody has reaped them. One that was killed stays killed, whatever it says itself."""
-        return Renewed(alive=worker_id in self.tables.workers)
+        departure = self.tables.departure
+        return Renewed(alive=worker_id in self.tables.workers, moved_to=None if departure is None else departure.target)
 
     def trusted_until(self, worker_id: str) -> float | None:
         return None
@@ -209,6 +212,48 @@ class MemoryStore:
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self.tables.watchers.add(callback)
+
+    # -- moving ------------------------------------------------------------------------------------------
+
+    async def identity(self) -> str:
+        self.tables.identity = self.tables.identity or uuid4().hex  # not before: simulated worlds count what is drawn
+        return self.tables.identity
+
+    async def departure(self) -> Departure | None:
+        return self.tables.departure
+
+    async def depart(self, target: str, target_id: str, at: int) -> Departure:
+        return self._changed(moving.depart(self.tables, target, target_id, at))
+
+    async def stay(self, at: int) -> bool:
+        return self._changed(moving.stay(self.tables, at))
+
+    async def leave(self, at: int) -> bool:
+        return self._changed(moving.leave(self.tables, at))
+
+    async def pack(self, keys: Sequence[RunKey]) -> Sequence[Packed]:
+        return moving.pack(self.tables, keys)
+
+    async def remainder(self) -> Remainder:
+        return moving.remainder(self.tables)
+
+    async def receive(self, source: str, runs: Sequence[Packed]) -> Receipt:
+        return moving.receive(self.tables, source, runs)
+
+    async def confirm(self, source: str, marks: Mapping[str, str]) -> None:
+        moving.confirm(self.tables, source, marks)
+
+    async def received(self, source: str, after: RunKey, limit: int) -> Sequence[Received]:
+        return moving.received(self.tables, source, after, limit)
+
+    async def withdraw(self, source: str, run_ids: Sequence[str]) -> int:
+        return moving.withdraw(self.tables, source, run_ids)
+
+    async def arrive(self, source: str, remainder: Remainder, at: int) -> bool:
+        return self._changed(moving.arrive(self.tables, source, remainder, at))
+
+    async def has_arrived(self, source: str) -> bool:
+        return source in self.tables.arrived
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from perdure.kernel.definitions import EventPolicy
 from perdure.kernel.journal import Row
+from perdure.store import refusals
 from perdure.store.memory.watch import Watchers
 from perdure.store.model import (
     CLAIMABLE,
@@ -18,6 +19,7 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
+from perdure.store.move import Departure, Relations
 from perdure.store.turn import Turn
 
 
@@ -128,6 +130,20 @@ class PublishedEvent:
         return self.policy.delivery
 
 
+@dataclass(slots=True)
+class Coming:
+    """A run from another store that is on its way here."""
+
+    source: str
+    old_key: RunKey
+    #: How it will stand when everything has come.
+    status: Status
+    relations: Relations
+    #: `mark_of` the original when it was brought.
+    brought: str
+    mark: str | None = None
+
+
 @dataclass
 class EventIndex:
     """Everything about published events that belongs to no single run."""
@@ -174,6 +190,11 @@ class Tables:
         default_factory=dict[RunKey, list[tuple[RunKey, int, str]]]
     )
     watchers: Watchers = field(default_factory=Watchers)
+    #: Which data this is, where it goes to, what comes, and from where everything has come.
+    identity: str = ""
+    departure: Departure | None = None
+    coming: dict[RunKey, Coming] = field(default_factory=dict[RunKey, Coming])
+    arrived: set[str] = field(default_factory=set[str])
 
     def new_key(self, run_id: str) -> RunKey:
         """The key of a run that is created. A store may choose them as it likes, as long as they grow."""
@@ -183,6 +204,11 @@ class Tables:
     def skip_key(self) -> None:
         """As SQLite does when an id is taken, so that lives on both can be compared number by number."""
         self.last_key += 1
+
+    def check_here(self) -> None:
+        """Refuse a change in a store that departs, or has gone."""
+        if self.departure is not None:
+            raise refusals.moved(self.departure.target, gone=self.departure.gone)
 
     def hint(self) -> None:
         """Something has changed that others may want to see."""

@@ -33,6 +33,7 @@ def create(tables: Tables, new: NewRun, turn: Turn | None) -> Created | Existing
         refusals.check_first_turn(turn)
         check_storable(*(entry.row.location for entry in turn.entries))
     check_storable(new.id, new.workflow, new.version)
+    tables.check_here()
     if (existing := tables.by_id.get(new.id)) is not None:
         tables.skip_key()
         return Existing(row=existing.row())

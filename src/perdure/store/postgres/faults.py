@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from perdure.errors import StoreError, StoreUnavailable, StoreUnusable
+from perdure.errors import RunMoved, StoreError, StoreUnavailable, StoreUnusable
 from perdure.limits import POSTGRES_CONNECTIONS
+from perdure.store import refusals
 from perdure.store.postgres.url import parse
 
 #: Repeating the whole transaction may succeed: serialization failure, deadlock, lock not available, a plan that a
@@ -25,6 +26,8 @@ _READ_ONLY: Final = "25006"
 _OF_THE_SCHEMA: Final = frozenset({"42501", "42P01", "42703"})
 #: A migration changed what a prepared statement answers with. The server refuses it for as long as it is prepared.
 _STALE_PLAN: Final = "0A000"
+#: Everything here goes to another store, or has gone: what the triggers of `refuse_changes` raise.
+_MOVED: Final = {"PM001": False, "PM002": True}
 
 
 def name_text(name: str) -> str:
@@ -73,8 +76,15 @@ class Fault(Exception):
         """Whether the fault is in the statement or its values, and will be there again: not the store's."""
         return self.state[:2] in ("21", "22", "23", "42") and self.state not in _OF_THE_SCHEMA
 
-    def explained(self, shown: str) -> StoreError:
+    @property
+    def is_of_departure(self) -> bool:
+        """Whether the change was refused because this store goes, or has gone, to another one."""
+        return self.state in _MOVED
+
+    def explained(self, shown: str) -> StoreError | RunMoved:
         """For the caller, who may repeat the call after `StoreUnavailable`. `shown`: the store, without password."""
+        if self.state in _MOVED:
+            return refusals.moved(self.message, gone=_MOVED[self.state])
         said = f"{self.message} [{self.state}]" if self.state else self.message
         if self.state == "42501":
             location = parse(shown)

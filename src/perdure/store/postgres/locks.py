@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure.store.model import NewRun, Reopen, Snapshot
-from perdure.store.sql import dead_letters, events, inbox, runs, turns, workers
+from perdure.store.move import Packed, Remainder
+from perdure.store.sql import dead_letters, events, inbox, moving, runs, turns, workers
 from perdure.store.turn import Creation, Turn
 
 
@@ -122,6 +123,14 @@ def _acquit(plan: Plan, worker_id: str, acquittals: Iterable[Any]) -> None:
     plan.keys.update(each.key for each in acquittals)
 
 
+def _receive(plan: Plan, source: str, packed: Iterable[Packed]) -> None:
+    plan.definitions.update((one.run.workflow, one.run.version) for one in packed)
+
+
+def _arrive(plan: Plan, source: str, remainder: Remainder, at: int) -> None:
+    plan.types.update(remainder.types)
+
+
 _KNOWN: Final[dict[Callable[..., Any], Callable[..., None]]] = {
     turns.create: _create,
     turns.create_all: _create_all,
@@ -140,6 +149,8 @@ _KNOWN: Final[dict[Callable[..., Any], Callable[..., None]]] = {
     workers.park: _park,
     workers.release: _release,
     workers.acquit: _acquit,
+    moving.receive: _receive,
+    moving.arrive: _arrive,
 }
 
 

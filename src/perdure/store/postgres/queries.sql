@@ -428,8 +428,9 @@ INSERT INTO expired_events AS e (type, count) VALUES ($1, 1) ON CONFLICT (type) 
 SELECT type, count FROM expired_events ORDER BY type;
 
 -- name: late_items
--- Unread events whose time is over.
-SELECT {item} FROM inbox WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2;
+-- Unread events whose time is over. Of runs that are on their way here, when they have come.
+SELECT {item} FROM inbox
+WHERE expires_at <= $1 AND NOT EXISTS (SELECT 1 FROM coming WHERE coming.run_key = inbox.run_key) ORDER BY expires_at LIMIT $2;
 
 -- name: late_publications
 -- Published events whose time is over.
@@ -541,6 +542,276 @@ DELETE FROM inbox_keys WHERE run_key = $1;
 -- name: delete_replies
 -- And what it answered: all names that begin with $1, which ends with a newline. chr(11) comes after that.
 DELETE FROM replies WHERE request >= $1 AND request < rtrim($1, chr(10)) || chr(11);
+
+-- == moving: see store/move.py ==========================================================================
+
+-- name: identity
+-- Which data this is.
+SELECT id FROM identity;
+
+-- name: add_identity
+-- Said by the first who asks.
+INSERT INTO identity (id) VALUES (replace(gen_random_uuid()::text, '-', '')) ON CONFLICT DO NOTHING;
+
+-- name: departure
+-- Where everything here goes to.
+SELECT target, target_id, at, gone FROM departures;
+
+-- name: add_departure
+-- It departs.
+INSERT INTO departures (target, target_id, at, gone) VALUES ($1, $2, $3, 0);
+
+-- name: remove_departure
+-- It stays, unless it is gone.
+DELETE FROM departures WHERE gone = 0;
+
+-- name: leave
+-- It is gone.
+UPDATE departures SET gone = 1 WHERE at = $1;
+
+-- name: fence_runs
+-- Everything open leaves: late turns are refused, nothing can be claimed.
+UPDATE runs SET epoch = epoch + 1, owner = NULL, ready_at = NULL, suspect_at = NULL,
+    status = CASE WHEN status IN {claimable} THEN 'moved' ELSE status END
+WHERE outcome IS NULL;
+
+-- name: forget_owners
+-- And nobody need be told of what was terminated.
+UPDATE runs SET owner = NULL WHERE owner IS NOT NULL;
+
+-- name: unfence_runs
+-- It stays.
+UPDATE runs SET status = 'pending', ready_at = {at_once}, recoveries = 0 WHERE outcome IS NULL AND status = 'moved';
+
+-- name: forget_workers
+-- They have nothing left here, and find out when they renew.
+UPDATE workers SET reaped = true;
+
+-- name: lock_everything
+-- Before all of that: those who are in the middle of a change finish it first. Reading goes on.
+LOCK TABLE types, publications, runs, inbox, publication_keys, dead_letters IN EXCLUSIVE MODE;
+
+-- name: refuse_changes
+-- From now on every change of a run or an event raises, in every process.
+DO $$ BEGIN
+    CREATE TRIGGER departed BEFORE INSERT OR UPDATE OR DELETE ON runs FOR EACH ROW EXECUTE FUNCTION perdure_refuse();
+    CREATE TRIGGER departed BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION perdure_refuse();
+    CREATE TRIGGER departed BEFORE INSERT OR UPDATE ON publications FOR EACH ROW EXECUTE FUNCTION perdure_refuse();
+    CREATE TRIGGER departed BEFORE INSERT ON publication_keys FOR EACH ROW EXECUTE FUNCTION perdure_refuse();
+    CREATE TRIGGER departed BEFORE INSERT OR DELETE ON dead_letters FOR EACH ROW EXECUTE FUNCTION perdure_refuse();
+END $$;
+
+-- name: allow_changes
+-- It stays.
+DO $$ BEGIN
+    DROP TRIGGER departed ON runs;
+    DROP TRIGGER departed ON inbox;
+    DROP TRIGGER departed ON publications;
+    DROP TRIGGER departed ON publication_keys;
+    DROP TRIGGER departed ON dead_letters;
+END $$;
+
+-- name: packed_records
+-- The journals of the runs of a JSON list of keys.
+SELECT j.run_key, j.generation, j.seq, j.at, j.kind, j.location, j.data, j."check" FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM journal WHERE run_key = wanted.value::bigint OFFSET 0) j
+ORDER BY j.run_key, j.generation, j.seq;
+
+-- name: packed_items
+-- And what they have not read.
+SELECT i.id, i.run_key, i.kind, i.type, i.data, i.sent_at, i.previous, i.policy, i.expires_at, i.publication, i.held,
+    i.request FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM inbox WHERE run_key = wanted.value::bigint OFFSET 0) i ORDER BY i.run_key, i.id;
+
+-- name: packed_keys
+-- And the `dedup` keys they have seen.
+SELECT k.run_key, k.dedup FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM inbox_keys WHERE run_key = wanted.value::bigint OFFSET 0) k ORDER BY k.run_key, k.dedup;
+
+-- name: packed_waits
+-- And what they have to do with which types of events.
+SELECT w.run_key, w.type, w.wanted, w.held, w.since, w.shared FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM waits WHERE run_key = wanted.value::bigint OFFSET 0) w ORDER BY w.run_key, w.type;
+
+-- name: packed_refusals
+-- And which events they do not want.
+SELECT f.run_key, f.type, f.publication FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM refusals WHERE run_key = wanted.value::bigint OFFSET 0) f ORDER BY f.run_key, f.type, f.publication;
+
+-- name: packed_watchers
+-- And who wants to hear of their end.
+SELECT w.target_key, r.id, w.watcher_generation, w.location FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM watches WHERE target_key = wanted.value::bigint OFFSET 0) w
+JOIN runs r ON r.key = w.watcher_key ORDER BY w.target_key, r.id, w.watcher_generation, w.location;
+
+-- name: packed_coming
+-- And, of those that are on their way here, how they will stand, and their relations.
+SELECT c.run_key, c.status, c.relations FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM coming WHERE run_key = wanted.value::bigint OFFSET 0) c;
+
+-- name: ids_of_keys
+-- The ids of a JSON list of keys.
+SELECT r.key, r.id FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE key = wanted.value::bigint OFFSET 0) r;
+
+-- name: keys_of_ids
+-- The keys of a JSON list of ids, and which of them are on their way here: from where.
+SELECT r.id, r.key, c.source, c.brought FROM jsonb_array_elements_text($1::jsonb) wanted
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE id = wanted.value OFFSET 0) r LEFT JOIN coming c ON c.run_key = r.key;
+
+-- name: all_publications
+-- Everything that was published and that somebody may still get.
+SELECT p.id, p.type, p.data, p.published_at, p.policy, p.expires_at, p.last_run, r.id, p.spread_after
+FROM publications p LEFT JOIN runs r ON r.key = p.holder ORDER BY p.id;
+
+-- name: all_publication_keys
+-- What was published before.
+SELECT dedup, at FROM publication_keys ORDER BY dedup;
+
+-- name: all_replies
+-- What was answered.
+SELECT request, data, at FROM replies ORDER BY request;
+
+-- name: all_types
+-- The types of events that were published, or are waited for.
+SELECT type FROM publications UNION SELECT type FROM waits ORDER BY type;
+
+-- name: first_item
+-- The number that the next item gets; NULL: each run counts for itself.
+SELECT NULL::bigint;
+
+-- name: receive_runs
+-- Runs from elsewhere, in the order given.
+INSERT INTO runs (id, generation, definition, status, outcome, epoch, owner, wake_at, next_seq, created_at, updated_at,
+    finished_at, recoveries, input_digest, cancel_requested, frontier, reason, custom_status, state, pruned, last_item)
+SELECT n.id, n.generation, d.id, n.status, CASE WHEN n.finished_at IS NOT NULL THEN n.status END, 0, NULL, n.wake_at,
+    n.next_seq, n.created_at, n.updated_at, n.finished_at, 0, n.digest, n.cancelled, n.frontier, n.reason, n.custom,
+    n.state, n.pruned, n.last_item
+FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::int[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::bytea[], $12::smallint[], $13::bytea[], $14::text[], $15::bytea[], $16::bytea[], $17::int[],
+    $18::bigint[]) WITH ORDINALITY
+    AS n(id, generation, workflow, version, status, wake_at, next_seq, created_at, updated_at, finished_at, digest,
+        cancelled, frontier, reason, custom, state, pruned, last_item, place)
+JOIN definitions d ON d.workflow = n.workflow AND d.version = n.version ORDER BY n.place;
+
+-- name: receive_records
+-- Their records.
+INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check")
+SELECT * FROM unnest($1::bigint[], $2::int[], $3::int[], $4::bigint[], $5::text[], $6::text[], $7::bytea[], $8::bigint[]);
+
+-- name: receive_items
+-- What they have not read.
+INSERT INTO inbox (run_key, id, kind, type, data, sent_at, previous, policy, expires_at, publication, held, request)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[], $8::text[],
+    $9::bigint[], $10::bigint[], $11::smallint[], $12::text[]);
+
+-- name: receive_keys
+-- What they have seen.
+INSERT INTO inbox_keys (run_key, dedup) SELECT * FROM unnest($1::bigint[], $2::text[]);
+
+-- name: receive_coming
+-- And that they are on their way.
+INSERT INTO coming (run_key, source, old_key, brought, status, relations)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bytea[]);
+
+-- name: confirm
+-- It was compared with its original.
+UPDATE coming SET mark = $1 WHERE run_key = $2 AND source = $3;
+
+-- name: received
+-- Runs on their way here.
+SELECT c.run_key, r.id, c.mark FROM coming c JOIN runs r ON r.key = c.run_key
+WHERE c.source = $1 AND c.run_key > $2 ORDER BY c.run_key LIMIT $3;
+
+-- name: remove_coming_run
+-- It is not to come.
+DELETE FROM runs WHERE key = $1;
+
+-- name: forget_coming
+-- It was deleted.
+DELETE FROM coming WHERE run_key = $1;
+
+-- name: is_coming
+-- Whether a run is on its way here.
+SELECT 1 FROM coming WHERE run_key = $1;
+
+-- name: coming_with_more
+-- Those with relations, or open.
+SELECT c.run_key, r.id, c.old_key, c.relations, (r.status = 'arriving')::int FROM coming c JOIN runs r ON r.key = c.run_key
+WHERE c.source = $1 AND (c.relations IS NOT NULL OR r.finished_at IS NULL) ORDER BY c.old_key;
+
+-- name: copies_coming
+-- Their copies of published events, which have the numbers of the old store, below zero.
+SELECT i.run_key, i.id, i.publication FROM coming c JOIN inbox i ON i.run_key = c.run_key
+WHERE c.source = $1 AND i.publication < 0 ORDER BY i.run_key, i.id;
+
+-- name: set_publication
+-- The number that the event has here.
+UPDATE inbox SET publication = $1 WHERE id = $2 AND run_key = $3;
+
+-- name: receive_publication
+-- An event that was published elsewhere.
+INSERT INTO publications (type, single, data, published_at, policy, delivery, expires_at, last_run, holder, spread_after)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id;
+
+-- name: receive_publication_key
+-- And that it was.
+INSERT INTO publication_keys (dedup, at) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: receive_dead_letter
+-- An event that did not arrive elsewhere.
+INSERT INTO dead_letters (type, data, policy, target, target_status, sent_at, died_at, reason)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: receive_expired
+-- So many whose time was over elsewhere.
+INSERT INTO expired_events AS e (type, count) VALUES ($1, $2)
+ON CONFLICT (type) DO UPDATE SET count = e.count + excluded.count;
+
+-- name: arrive_waits
+-- What they have to do with events, by the numbers that those have here.
+INSERT INTO waits (run_key, type, wanted, held, since, shared, refused)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::smallint[]);
+
+-- name: arrive_refusals
+-- Which they do not want.
+INSERT INTO refusals (run_key, type, publication) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[]);
+
+-- name: arrive_watches
+-- Who wants to hear of their end.
+INSERT INTO watches (target_key, watcher_key, watcher_generation, location)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[]);
+
+-- name: arrive_parents
+-- Whose children they are.
+UPDATE runs SET parent_key = t.parent_key, parent_generation = t.generation, parent_location = t.location
+FROM unnest($1::bigint[], $2::int[], $3::text[], $4::bigint[]) AS t(parent_key, generation, location, key)
+WHERE runs.key = t.key;
+
+-- name: arrive_runs
+-- What was open can be claimed, unless it is parked or paused.
+UPDATE runs SET status = c.status, ready_at = CASE WHEN c.status IN {claimable} THEN {at_once} END
+FROM coming c WHERE c.run_key = runs.key AND c.source = $1 AND runs.status = 'arriving';
+
+-- name: count_all
+-- How many runs there are.
+SELECT count(*) FROM runs;
+
+-- name: count_coming
+-- How many are on their way here from a store.
+SELECT count(*) FROM coming WHERE source = $1;
+
+-- name: forget_source
+-- Everything has come.
+DELETE FROM coming WHERE source = $1;
+
+-- name: add_arrived
+-- From there.
+INSERT INTO arrived (source, at) VALUES ($1, $2);
+
+-- name: arrived
+-- Whether it has.
+SELECT 1 FROM arrived WHERE source = $1;
 
 -- == workers ============================================================================================
 

@@ -15,6 +15,7 @@ from perdure.store.postgres.locks import Plan, Relock
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.server import Server
 from perdure.store.postgres.url import Location
+from perdure.store.postgres.values import blobs
 from perdure.store.sql.rows import Values
 
 T = TypeVar("T")
@@ -27,6 +28,15 @@ _WANTED: dict[str, str] = {
 }
 #: Statements that change something and answer with rows.
 _WRITING = frozenset(text for text in SQL.values() if not text.startswith(("SELECT", "(SELECT")))
+
+
+#: How many rows go into one statement.
+_ROWS_AT_ONCE = 2_000
+
+
+def _column(values: Sequence[Any]) -> Any:
+    """A column of rows as an array: one of bytes goes as it is, without being escaped."""
+    return blobs(values) if any(type(value) is bytes for value in values) else list(values)
 
 
 class Session:
@@ -98,6 +108,10 @@ class Session:
 
     def change_many(self, sql: str, parameters: Iterable[Sequence[Any]]) -> int:
         return sum([self.change(sql, each) for each in parameters])
+
+    def add_all(self, sql: str, rows: Sequence[Values]) -> None:
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            self.change(sql, [_column(values) for values in zip(*rows[start : start + _ROWS_AT_ONCE], strict=True)])
 
     def insert(self, sql: str, parameters: Sequence[Any]) -> int | None:
         number: int | None = self.value(sql, parameters)

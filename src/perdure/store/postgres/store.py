@@ -56,6 +56,7 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
+from perdure.store.move import Departure, Packed, Receipt, Received, Remainder
 from perdure.store.postgres import health, workers
 from perdure.store.postgres.batches import opens_only_itself
 from perdure.store.postgres.claims import Claims
@@ -70,7 +71,7 @@ from perdure.store.postgres.session import Session
 from perdure.store.postgres.threads import Reader, SessionThread, Writer
 from perdure.store.postgres.url import Location, parse
 from perdure.store.postgres.watch import Listener, channel_of
-from perdure.store.sql import dead_letters, events, inbox, reads, runs
+from perdure.store.sql import dead_letters, events, inbox, moving, reads, runs
 from perdure.store.sql import workers as claims
 from perdure.store.sql.job_thread import in_thread
 from perdure.store.sql.turns import commit_turns, create, create_all
@@ -424,7 +425,10 @@ class PostgresStore:
         lease = self._leases.get(worker_id)
         if lease is None:
             return Renewed(alive=False, now=await self._read(workers.store_time))
-        return Renewed(alive=lease.is_alive_for_others, now=lease.now())
+        if lease.is_alive_for_others:
+            return Renewed(alive=True, now=lease.now())
+        departure = await self._read(moving.departure)
+        return Renewed(alive=False, now=lease.now(), moved_to=None if departure is None else departure.target)
 
     def trusted_until(self, worker_id: str) -> float | None:
         lease = self._leases.get(worker_id)
@@ -521,6 +525,47 @@ class PostgresStore:
             self._listener = Listener(self.server, self._own_pids)
         return self._listener.add(callback)
 
+    # -- moving ------------------------------------------------------------------------------------------
+
+    async def identity(self) -> str:
+        return await self._write(_identity)
+
+    async def departure(self) -> Departure | None:
+        return await self._read(moving.departure)
+
+    async def depart(self, target: str, target_id: str, at: int) -> Departure:
+        return await self._write(moving.depart, target, target_id, at)
+
+    async def stay(self, at: int) -> bool:
+        return await self._write(moving.stay, at)
+
+    async def leave(self, at: int) -> bool:
+        return await self._write(moving.leave, at)
+
+    async def pack(self, keys: Sequence[RunKey]) -> Sequence[Packed]:
+        return await self._read(moving.pack, keys)
+
+    async def remainder(self) -> Remainder:
+        return await self._read(moving.remainder)
+
+    async def receive(self, source: str, runs: Sequence[Packed]) -> Receipt:
+        return await self._write(moving.receive, source, runs)
+
+    async def confirm(self, source: str, marks: Mapping[str, str]) -> None:
+        await self._write(moving.confirm, source, marks)
+
+    async def received(self, source: str, after: RunKey, limit: int) -> Sequence[Received]:
+        return await self._read(moving.received, source, after, limit)
+
+    async def withdraw(self, source: str, run_ids: Sequence[str]) -> int:
+        return await self._write(moving.withdraw, source, run_ids)
+
+    async def arrive(self, source: str, remainder: Remainder, at: int) -> bool:
+        return await self._write(moving.arrive, source, remainder, at)
+
+    async def has_arrived(self, source: str) -> bool:
+        return await self._read(moving.has_arrived, source)
+
     # -- reading -----------------------------------------------------------------------------------------
 
     async def get(self, run_id: str) -> RunRow | None:
@@ -557,6 +602,13 @@ class PostgresStore:
 
     async def expired_events(self) -> Mapping[str, int]:
         return await self._read(reads.expired_events)
+
+
+def _identity(session: Session) -> str:
+    found: str | None = session.value(SQL["identity"])
+    if found is None:
+        session.execute(SQL["add_identity"])
+    return found or moving.identity(session)
 
 
 def _notify(session: Session, channel: str) -> None:

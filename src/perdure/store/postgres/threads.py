@@ -97,7 +97,8 @@ class Writer(SessionThread):
         except BaseException as error:
             self._roll_back()
             failure = self.explained(error)
-            if isinstance(error, Fault) and error.is_of_statement and len(jobs) > 1:
+            alone = isinstance(error, Fault) and (error.is_of_statement or error.is_of_departure)
+            if alone and len(jobs) > 1:
                 return [outcome for job in jobs for outcome in self._outcomes([job])]
             return [(job, None, failure) for job in jobs]
 

@@ -70,7 +70,7 @@ def publish(session: Session, item: NewItem, pending_max: int, but: RunKey = 0) 
 
 def spread(session: Session, at: int, runs_max: int, pending_max: int) -> Spread:
     found = session.row(session.sql["next_spreading"])
-    if found is None:
+    if found is None or session.row(session.sql["departure"]) is not None:
         return Spread()
     session.lock_type(Publication._make(found).type)
     found = session.row(session.sql["next_spreading"])  # somebody else may have gone on with it meanwhile
@@ -298,6 +298,8 @@ def look_again(session: Session, key: RunKey, at: int) -> None:
 
 
 def tidy(session: Session, at: int, before: int, limit: int) -> int:
+    if session.row(session.sql["departure"]) is not None:
+        return 0
     unread = 0
     over = session.rows(session.sql["late_publications"], (at, limit)) + session.rows(
         session.sql["old_publications"], (before, limit)

@@ -28,7 +28,7 @@ from perdure.store.sql.session import Session
 from perdure.store.turn import Created, Existing, Turn
 
 #: What goes with a run that is deleted: statements.
-_REMAINS = ("delete_journal", "delete_inbox", "delete_keys", "forget_waits")
+_REMAINS = ("delete_journal", "delete_inbox", "delete_keys", "forget_waits", "forget_coming")
 
 
 def add_run(session: Session, new: NewRun, parent: ParentLink | None, opening: Turn | None = None) -> RunKey | None:
@@ -74,6 +74,8 @@ def terminate(session: Session, run_id: str, reason: str, at: int) -> Sequence[D
     run = existing(session, run_id)
     if run.status in TERMINAL:
         return None
+    if run.status is Status.ARRIVING:
+        raise refusals.still_coming(run_id)
     at = max(at, run.updated_at)  # records of one run never go back in time
     session.execute(session.sql["terminate_run"], (at, run.key))
     last = items.terminated_row(run.next_seq, at, reason)
@@ -126,6 +128,8 @@ def reopen(session: Session, reopen: Reopen) -> bool:
         run.parent is None or session.value(session.sql["next_seq_of"], (run.parent.key,)) != reopen.parent_seq
     ):
         return False
+    if session.row(session.sql["is_coming"], (run.key,)) is not None:
+        raise refusals.still_coming(run.id)
     fence = (run.key, reopen.epoch, record.seq)
     if not session.change(session.sql["reopen_run"], (reopen.frontier, record.at, *fence)):
         return False

@@ -16,7 +16,7 @@ from perdure.store.sql.turns import commit_turns, create_all
 from perdure.store.sqlite import bulk
 from perdure.store.sqlite.pace import Yielding
 from perdure.store.sqlite.queries import SQL
-from perdure.store.sqlite.session import STATEMENT_FAULTS, Session
+from perdure.store.sqlite.session import STATEMENT_FAULTS, Session, as_moved
 from perdure.store.sqlite.workers import data_version
 from perdure.store.turn import NO_EFFECTS, goes_from_step_to_step
 
@@ -50,10 +50,11 @@ def _job_by_job(session: Session, jobs: list[Job], count_transaction: Callable[[
         except Exception as error:
             if isinstance(error, apsw.Error) and not isinstance(error, STATEMENT_FAULTS):
                 raise
+            told = as_moved(session, error) or error
             if total_changes() != before:
                 session.execute(_ROLLBACK)
-                raise HalfDone from error
-            outcomes.append((job, None, error))
+                raise HalfDone from told
+            outcomes.append((job, None, told))
     session.execute(_COMMIT)
     count_transaction(total_changes() - began_with)
     return outcomes

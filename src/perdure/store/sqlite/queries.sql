@@ -425,8 +425,8 @@ INSERT INTO expired_events (type, count) VALUES (?, 1) ON CONFLICT (type) DO UPD
 SELECT type, count FROM expired_events ORDER BY type;
 
 -- name: late_items
--- Unread events whose time is over.
-SELECT * FROM inbox WHERE expires_at <= ? ORDER BY expires_at LIMIT ?;
+-- Unread events whose time is over. Of runs that are on their way here, when they have come.
+SELECT * FROM inbox WHERE expires_at <= ? AND run_key NOT IN (SELECT run_key FROM coming) ORDER BY expires_at LIMIT ?;
 
 -- name: late_publications
 -- Published events whose time is over.
@@ -528,6 +528,247 @@ DELETE FROM inbox_keys WHERE run_key = ?;
 -- name: delete_replies
 -- And what it answered: all names that begin with ?1, which ends with a newline. char(11) comes after that.
 DELETE FROM replies WHERE request >= ?1 AND request < rtrim(?1, char(10)) || char(11);
+
+-- == moving: see store/move.py ==========================================================================
+
+-- name: identity
+-- Which data this is.
+SELECT id FROM identity;
+
+-- name: departure
+-- Where everything here goes to.
+SELECT target, target_id, at, gone FROM departures;
+
+-- name: add_departure
+-- It departs.
+INSERT INTO departures (target, target_id, at, gone) VALUES (?1, ?2, ?3, 0);
+
+-- name: remove_departure
+-- It stays, unless it is gone.
+DELETE FROM departures WHERE gone = 0;
+
+-- name: leave
+-- It is gone.
+UPDATE departures SET gone = 1 WHERE at = ?1;
+
+-- name: fence_runs
+-- Everything open leaves: late turns are refused, nothing can be claimed.
+UPDATE runs SET epoch = epoch + 1, owner = NULL, status = iif(status IN {claimable}, 'moved', status)
+WHERE finished_at IS NULL;
+
+-- name: forget_owners
+-- And nobody need be told of what was terminated.
+UPDATE runs SET owner = NULL WHERE owner IS NOT NULL;
+
+-- name: unfence_runs
+-- It stays.
+UPDATE runs SET status = 'pending', ready_at = 0, recoveries = 0 WHERE finished_at IS NULL AND status = 'moved';
+
+-- name: forget_workers
+-- They have nothing left here, and find out when they renew.
+DELETE FROM workers;
+
+-- name: lock_everything
+-- Before all of that. There is one writer at a time.
+SELECT 1;
+
+-- name: refuse_changes
+-- From now on every change of a run or an event raises, in every process. `session.MOVED` is what it says.
+CREATE TRIGGER departed_1 BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_2 BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_3 BEFORE DELETE ON runs WHEN EXISTS (SELECT 1 FROM departures WHERE gone = 0)
+    BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_4 BEFORE INSERT ON inbox BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_5 BEFORE INSERT ON publications BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_6 BEFORE UPDATE ON publications BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_7 BEFORE INSERT ON publication_keys BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_8 BEFORE INSERT ON dead_letters BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+CREATE TRIGGER departed_9 BEFORE DELETE ON dead_letters BEGIN SELECT RAISE(ABORT, 'perdure: moved'); END;
+
+-- name: allow_changes
+-- It stays.
+DROP TRIGGER departed_1; DROP TRIGGER departed_2; DROP TRIGGER departed_3; DROP TRIGGER departed_4;
+DROP TRIGGER departed_5; DROP TRIGGER departed_6; DROP TRIGGER departed_7; DROP TRIGGER departed_8;
+DROP TRIGGER departed_9;
+
+-- name: packed_records
+-- The journals of the runs of a JSON list of keys.
+SELECT j.run_key, j.generation, j.seq, j.at, j.kind, j.location, j.data, j."check" FROM jsonb_each(?) AS wanted CROSS JOIN journal j ON j.run_key = wanted.value
+ORDER BY j.run_key, j.generation, j.seq;
+
+-- name: packed_items
+-- And what they have not read.
+SELECT i.id, i.run_key, i.kind, i.type, i.data, i.sent_at, i.previous, i.policy, i.expires_at, i.publication, i.held,
+    i.request FROM jsonb_each(?) AS wanted CROSS JOIN inbox i ON i.run_key = wanted.value ORDER BY i.run_key, i.id;
+
+-- name: packed_keys
+-- And the `dedup` keys they have seen.
+SELECT k.run_key, k.dedup FROM jsonb_each(?) AS wanted CROSS JOIN inbox_keys k ON k.run_key = wanted.value ORDER BY k.run_key, k.dedup;
+
+-- name: packed_waits
+-- And what they have to do with which types of events.
+SELECT w.run_key, w.type, w.wanted, w.held, w.since, w.shared FROM jsonb_each(?) AS wanted CROSS JOIN waits w ON w.run_key = wanted.value ORDER BY w.run_key, w.type;
+
+-- name: packed_refusals
+-- And which events they do not want.
+SELECT f.run_key, f.type, f.publication FROM jsonb_each(?) AS wanted CROSS JOIN refusals f ON f.run_key = wanted.value ORDER BY f.run_key, f.type, f.publication;
+
+-- name: packed_watchers
+-- And who wants to hear of their end.
+SELECT w.target_key, r.id, w.watcher_generation, w.location FROM jsonb_each(?) AS wanted CROSS JOIN watches w ON w.target_key = wanted.value
+JOIN runs r ON r.key = w.watcher_key ORDER BY w.target_key, r.id, w.watcher_generation, w.location;
+
+-- name: packed_coming
+-- And, of those that are on their way here, how they will stand, and their relations.
+SELECT c.run_key, c.status, c.relations FROM jsonb_each(?) AS wanted CROSS JOIN coming c ON c.run_key = wanted.value;
+
+-- name: ids_of_keys
+-- The ids of a JSON list of keys.
+SELECT r.key, r.id FROM jsonb_each(?) AS wanted CROSS JOIN runs r ON r.key = wanted.value;
+
+-- name: keys_of_ids
+-- The keys of a JSON list of ids, and which of them are on their way here: from where.
+SELECT r.id, r.key, c.source, c.brought FROM jsonb_each(?) AS wanted CROSS JOIN runs r ON r.id = wanted.value LEFT JOIN coming c ON c.run_key = r.key;
+
+-- name: all_publications
+-- Everything that was published and that somebody may still get.
+SELECT p.id, p.type, p.data, p.published_at, p.policy, p.expires_at, p.last_run, r.id, p.spread_after
+FROM publications p LEFT JOIN runs r ON r.key = p.holder ORDER BY p.id;
+
+-- name: all_publication_keys
+-- What was published before.
+SELECT dedup, at FROM publication_keys ORDER BY dedup;
+
+-- name: all_replies
+-- What was answered.
+SELECT request, data, at FROM replies ORDER BY request;
+
+-- name: all_types
+-- The types of events that were published, or are waited for.
+SELECT type FROM publications UNION SELECT type FROM waits ORDER BY type;
+
+-- name: first_item
+-- The number that the next item gets; NULL: each run counts for itself.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'inbox'), 0) + 1;
+
+-- name: receive_runs
+-- Runs from elsewhere.
+INSERT INTO runs (id, generation, workflow, version, status, epoch, owner, ready_at, wake_at, next_seq, created_at,
+    updated_at, finished_at, recoveries, input_digest, cancel_requested, frontier, reason, custom_status, state, pruned,
+    last_item, watched)
+VALUES (?1, ?2, ?3, ?4, ?5, 0, NULL, 0, ?6, ?7, ?8, ?9, ?10, 0, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 0);
+
+-- name: receive_records
+-- Their records.
+INSERT INTO journal (run_key, generation, seq, at, kind, location, data, "check") VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: receive_items
+-- What they have not read.
+INSERT INTO inbox (run_key, id, kind, type, data, sent_at, previous, policy, expires_at, publication, held, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: receive_keys
+-- What they have seen.
+INSERT INTO inbox_keys (run_key, dedup) VALUES (?, ?);
+
+-- name: receive_coming
+-- And that they are on their way.
+INSERT INTO coming (run_key, source, old_key, brought, status, relations) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: confirm
+-- It was compared with its original.
+UPDATE coming SET mark = ?1 WHERE run_key = ?2 AND source = ?3;
+
+-- name: received
+-- Runs on their way here.
+SELECT c.run_key, r.id, c.mark FROM coming c JOIN runs r ON r.key = c.run_key
+WHERE c.source = ?1 AND c.run_key > ?2 ORDER BY c.run_key LIMIT ?3;
+
+-- name: remove_coming_run
+-- It is not to come.
+DELETE FROM runs WHERE key = ?1;
+
+-- name: forget_coming
+-- It was deleted.
+DELETE FROM coming WHERE run_key = ?1;
+
+-- name: is_coming
+-- Whether a run is on its way here.
+SELECT 1 FROM coming WHERE run_key = ?1;
+
+-- name: coming_with_more
+-- Those with relations, or open.
+SELECT c.run_key, r.id, c.old_key, c.relations, r.status = 'arriving' FROM coming c JOIN runs r ON r.key = c.run_key
+WHERE c.source = ?1 AND (c.relations IS NOT NULL OR r.finished_at IS NULL) ORDER BY c.old_key;
+
+-- name: copies_coming
+-- Their copies of published events, which have the numbers of the old store, below zero.
+SELECT i.run_key, i.id, i.publication FROM coming c JOIN inbox i ON i.run_key = c.run_key
+WHERE c.source = ?1 AND i.publication < 0 ORDER BY i.run_key, i.id;
+
+-- name: set_publication
+-- The number that the event has here.
+UPDATE inbox SET publication = ?1 WHERE id = ?2 AND run_key = ?3;
+
+-- name: receive_publication
+-- An event that was published elsewhere.
+INSERT INTO publications (type, single, data, published_at, policy, delivery, expires_at, last_run, holder, spread_after)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) RETURNING id;
+
+-- name: receive_publication_key
+-- And that it was.
+INSERT INTO publication_keys (dedup, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+
+-- name: receive_dead_letter
+-- An event that did not arrive elsewhere.
+INSERT INTO dead_letters (type, data, policy, target, target_status, sent_at, died_at, reason)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
+
+-- name: receive_expired
+-- So many whose time was over elsewhere.
+INSERT INTO expired_events  (type, count) VALUES (?1, ?2)
+ON CONFLICT (type) DO UPDATE SET count = count + excluded.count;
+
+-- name: arrive_waits
+-- What they have to do with events, by the numbers that those have here.
+INSERT INTO waits (run_key, type, wanted, held, since, shared, refused) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: arrive_refusals
+-- Which they do not want.
+INSERT INTO refusals (run_key, type, publication) VALUES (?, ?, ?);
+
+-- name: arrive_watches
+-- Who wants to hear of their end.
+INSERT INTO watches (target_key, watcher_key, watcher_generation, location) VALUES (?, ?, ?, ?);
+
+-- name: arrive_parents
+-- Whose children they are.
+UPDATE runs SET parent_key = ?1, parent_generation = ?2, parent_location = ?3 WHERE key = ?4;
+
+-- name: arrive_runs
+-- What was open can be claimed, unless it is parked or paused.
+UPDATE runs SET status = coming.status, ready_at = 0, owner = NULL FROM coming
+WHERE coming.run_key = runs.key AND coming.source = ?1 AND runs.status = 'arriving';
+
+-- name: count_all
+-- How many runs there are.
+SELECT count(*) FROM runs;
+
+-- name: count_coming
+-- How many are on their way here from a store.
+SELECT count(*) FROM coming WHERE source = ?1;
+
+-- name: forget_source
+-- Everything has come.
+DELETE FROM coming WHERE source = ?1;
+
+-- name: add_arrived
+-- From there.
+INSERT INTO arrived (source, at) VALUES (?1, ?2);
+
+-- name: arrived
+-- Whether it has.
+SELECT 1 FROM arrived WHERE source = ?1;
 
 -- == workers ============================================================================================
 

@@ -12,6 +12,8 @@
 --   publications                 events for every run that may have them; publication_keys: repeats are known
 --   dead_letters, replies        events that did not arrive; answers to requests
 --   expired_events               how many went away unread
+--   identity, departures,        moving to another store: who this is, where it goes to, what comes from where
+--   coming, arrived
 --   workers                      processes that may own runs; whether one lives is a file lock, not a column
 --
 -- The flow of calls
@@ -204,6 +206,36 @@ CREATE TABLE watches (
 CREATE TABLE expired_events (
     type  TEXT    NOT NULL PRIMARY KEY,
     count INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Which data this is: another file has another one, a copy of this file the same.
+CREATE TABLE identity (id TEXT NOT NULL) STRICT;
+
+-- Where everything here goes to (`gone`: has gone): at most one row. While there is one, triggers refuse every change of
+-- runs and events (`refuse_changes` in queries.sql): also those of processes that know nothing of it.
+CREATE TABLE departures (
+    target    TEXT    NOT NULL,
+    target_id TEXT    NOT NULL,
+    at        INTEGER NOT NULL,
+    gone      INTEGER NOT NULL
+) STRICT;
+
+-- Runs that are on their way here from another store, until everything has come.
+CREATE TABLE coming (
+    run_key   INTEGER PRIMARY KEY,
+    source    TEXT    NOT NULL,                      -- `identity` of that store
+    old_key   INTEGER NOT NULL,
+    brought   TEXT    NOT NULL,                      -- `mark_of` the original when it was brought
+    mark      TEXT,                                  -- NULL: not compared with the original yet
+    status    TEXT    NOT NULL,                      -- how it will stand then
+    relations BLOB                                   -- its parent, waits and watchers, by names that mean something here
+) STRICT;
+CREATE INDEX coming_from ON coming (source, run_key);
+
+-- From where everything has come.
+CREATE TABLE arrived (
+    source TEXT    NOT NULL PRIMARY KEY,
+    at     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE workers (

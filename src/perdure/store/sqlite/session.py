@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import apsw
 
-from perdure.errors import StoreError, StoreUnavailable, StoreUnusable
+from perdure.errors import RunMoved, StoreError, StoreUnavailable, StoreUnusable
 from perdure.limits import SQLITE_BUSY_SECONDS
+from perdure.store import refusals
 from perdure.store.sqlite.queries import SQL
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("perdure.store.sqlite")
 
 T = TypeVar("T")
+
+#: What the triggers of a file say whose runs go to another store (`refuse_changes`).
+MOVED: Final = "perdure: moved"
 
 #: Closing any descriptor of a file drops all POSIX locks the process has on it, SQLite's too. The file is
 #: therefore only ever opened by us to create it, and nobody else in the process may open it meanwhile.
@@ -74,6 +78,9 @@ class Session:
         before = self.total_changes()
         self.executemany(sql, parameters)
         return self.total_changes() - before
+
+    def add_all(self, sql: str, rows: Sequence[Values]) -> None:
+        self.executemany(sql, rows)
 
     def insert(self, sql: str, parameters: Sequence[Any]) -> int | None:
         self.execute(sql, parameters)
@@ -215,6 +222,17 @@ def _create(path: str) -> None:
 def _warn_if_open_to_all(path: str) -> None:
     if os.name == "posix" and os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         log.warning("%s can be read by other users of this machine; `chmod 600` it if it should not be.", path)
+
+
+# -- a file that departs ---------------------------------------------------------------------------------
+
+
+def as_moved(session: Session, error: Exception) -> RunMoved | StoreUnavailable | None:
+    """What to tell a caller whose change was refused because everything here goes, or has gone, to another store."""
+    if not isinstance(error, apsw.ConstraintError) or MOVED not in str(error):
+        return None
+    target, _, _, gone = session.rows(SQL["departure"])[0]
+    return refusals.moved(target, gone=bool(gone))
 
 
 # -- faults ----------------------------------------------------------------------------------------------

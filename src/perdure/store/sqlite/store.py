@@ -53,7 +53,8 @@ from perdure.store.model import (
     Status,
     WorkerInfo,
 )
-from perdure.store.sql import dead_letters, events, inbox, reads, runs
+from perdure.store.move import Departure, Packed, Receipt, Received, Remainder
+from perdure.store.sql import dead_letters, events, inbox, moving, reads, runs
 from perdure.store.sql import workers as claims
 from perdure.store.sql.job_thread import in_thread
 from perdure.store.sql.turns import commit_turns, create, create_all
@@ -366,7 +367,8 @@ class SQLiteStore:
         lock = self._locks.pop(worker_id, None)
         if lock is not None:
             lock.release()
-        return Renewed(alive=False)
+        departure = await self._read(moving.departure)
+        return Renewed(alive=False, moved_to=None if departure is None else departure.target)
 
     def trusted_until(self, worker_id: str) -> float | None:
         return None
@@ -453,6 +455,47 @@ class SQLiteStore:
             watch.stop()
 
         return stop
+
+    # -- moving ------------------------------------------------------------------------------------------
+
+    async def identity(self) -> str:
+        return await self._read(moving.identity)
+
+    async def departure(self) -> Departure | None:
+        return await self._read(moving.departure)
+
+    async def depart(self, target: str, target_id: str, at: int) -> Departure:
+        return await self._write(moving.depart, target, target_id, at)
+
+    async def stay(self, at: int) -> bool:
+        return await self._write(moving.stay, at)
+
+    async def leave(self, at: int) -> bool:
+        return await self._write(moving.leave, at)
+
+    async def pack(self, keys: Sequence[RunKey]) -> Sequence[Packed]:
+        return await self._read(moving.pack, keys)
+
+    async def remainder(self) -> Remainder:
+        return await self._read(moving.remainder)
+
+    async def receive(self, source: str, runs: Sequence[Packed]) -> Receipt:
+        return await self._write(moving.receive, source, runs)
+
+    async def confirm(self, source: str, marks: Mapping[str, str]) -> None:
+        await self._write(moving.confirm, source, marks)
+
+    async def received(self, source: str, after: RunKey, limit: int) -> Sequence[Received]:
+        return await self._read(moving.received, source, after, limit)
+
+    async def withdraw(self, source: str, run_ids: Sequence[str]) -> int:
+        return await self._write(moving.withdraw, source, run_ids)
+
+    async def arrive(self, source: str, remainder: Remainder, at: int) -> bool:
+        return await self._write(moving.arrive, source, remainder, at)
+
+    async def has_arrived(self, source: str) -> bool:
+        return await self._read(moving.has_arrived, source)
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from perdure.testing.store import (
     inbox,
     late,
     listing,
+    moving,
     news,
     opening,
     people,
@@ -49,7 +50,8 @@ from perdure.testing.store.opening import old_data_is_understood
 
 _MODULES = (
     opening, turns, late, fences, batches, pruning, effects, inbox, events, claims, workers, release, timers, terminate,
-    people, news, reading, listing, hostile, repeated, engines,
+    people, news, reading, listing, hostile, repeated, moving,
+    engines,
 )  # fmt: skip
 
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in checks_of(module))

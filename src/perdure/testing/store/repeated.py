@@ -16,6 +16,7 @@ import pytest
 from perdure.errors import DeadLetterNotFound, StoreUnavailable
 from perdure.kernel.items import ChildNotice, child_item
 from perdure.store.model import Acquittal, ParentLink, Release, Reopen, RunFilter, RunKey, Snapshot, Status
+from perdure.store.move import Packed, Remainder
 from perdure.store.protocol import Store
 from perdure.store.turn import Committed, Created, DeadItem, Existing, NextGeneration
 from perdure.testing.store.checks import cases
@@ -163,6 +164,54 @@ def _restored(store: Store, scene: Scene) -> Awaitable[Any]:
     return restore()
 
 
+async def _depart(store: Store) -> int:
+    return (await store.depart("sqlite:///b.db", "b", 70)).at
+
+
+async def _staying(store: Store, _: Scene) -> Any:
+    row = await store.get("free")
+    if row is not None and not row.epoch:  # it has not departed before
+        await _depart(store)
+    return await store.stay(71)
+
+
+async def _leaving(store: Store, _: Scene) -> Any:
+    return await store.leave(await _depart(store))
+
+
+async def _coming(store: Store, scene: Scene) -> list[Packed]:
+    """Runs as they would come from another store."""
+    packed = await store.pack([scene.a, scene.ended])
+    return [
+        msgspec.structs.replace(one, run=msgspec.structs.replace(one.run, id=f"copy of {one.run.id}")) for one in packed
+    ]
+
+
+async def _receiving(store: Store, scene: Scene) -> Any:
+    return await store.receive("other", await _coming(store, scene))
+
+
+async def _confirming(store: Store, scene: Scene) -> Any:
+    if not await store.received("other", 0, 9):
+        await _receiving(store, scene)
+    await store.confirm("other", {"copy of a": "1"})
+
+
+async def _withdrawing(store: Store, scene: Scene) -> Any:
+    """A repeat after a lost answer says that there was nothing left to do."""
+    if await store.get("copy of a") is None and not await store.received("other", 0, 9):
+        await _receiving(store, scene)
+    await store.withdraw("other", ["copy of a", "nobody"])
+
+
+async def _arriving(store: Store, scene: Scene) -> Any:
+    """The repeat of one that was done says False."""
+    if not await store.has_arrived("other") and not await store.received("other", 0, 9):
+        await _receiving(store, scene)
+    (letter, *_) = await store.dead_letters(None, 1)
+    await store.arrive("other", Remainder(runs=2, dead_letters=[letter], expired={"t": 2}), 72)
+
+
 def _reopen(scene: Scene) -> Reopen:
     return Reopen(key=scene.failed, epoch=1, record=resumed_row(3, 2), frontier=b"f")
 
@@ -263,6 +312,19 @@ CALLS = [
     CallCase("expired_events", "expired_events", lambda store, _: store.expired_events(), dict),
     CallCase("dead_workers", "dead_workers", lambda store, _: store.dead_workers(), lambda dead: dead),
     CallCase("standings", "standings", lambda store, _: store.standings(), without_leases),
+    CallCase("identity", "identity", lambda store, _: store.identity(), lambda answer: bool(answer)),
+    CallCase("departure", "departure", lambda store, _: store.departure(), lambda answer: answer),
+    CallCase("depart", "depart", lambda store, _: store.depart("x", "y", 70), lambda answer: answer),
+    CallCase("stay", "stay", _staying),
+    CallCase("leave", "leave", _leaving, bool),
+    CallCase("pack", "pack", lambda store, scene: store.pack([scene.a, scene.waits]), list),
+    CallCase("remainder", "remainder", lambda store, _: store.remainder(), lambda answer: answer),
+    CallCase("receive", "receive", _receiving, lambda receipt: (sorted(receipt.keys), list(receipt.taken))),
+    CallCase("confirm", "confirm", _confirming),
+    CallCase("received", "received", lambda store, _: store.received("other", 0, 9), list),
+    CallCase("withdraw", "withdraw", _withdrawing),
+    CallCase("arrive", "arrive", _arriving),
+    CallCase("has_arrived", "has_arrived", lambda store, _: store.has_arrived("other"), lambda answer: answer),
     CallCase("workers", "workers", lambda store, _: store.workers(), lambda found: sorted(w.id for w in found)),
 ]
 

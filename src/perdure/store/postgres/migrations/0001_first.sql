@@ -9,6 +9,8 @@
 --   inbox.id          numbered by run, under the lock of its row: in order of arrival, without a gap
 --   inbox.owner, xid  who owned the run when the item came, and in which transaction: what `news` asks for
 --   types             one row for each type of events: the lock that publishing and waiting both take
+--   departures        while there is a row, triggers refuse every change: everything here goes to another store
+--   coming            runs on their way here from another store
 --   workers           a lease by the database's clock; `reaped`: found dead, and not to be renewed any more; `holds_lock`:
 --                     its process holds an advisory lock, and is dead if that is free and it was silent for `silence`
 --   served            the workflows that each worker runs, apart from what it renews every few seconds: [[name, version], ...]
@@ -186,6 +188,48 @@ CREATE TABLE expired_events (
     type  text COLLATE "C" PRIMARY KEY,
     count bigint NOT NULL
 );
+
+CREATE TABLE identity (
+    number int  PRIMARY KEY DEFAULT 1 CHECK (number = 1),
+    id     text NOT NULL
+);
+
+CREATE TABLE departures (
+    target    text   NOT NULL,
+    target_id text   NOT NULL,
+    at        bigint NOT NULL,
+    gone      int    NOT NULL
+);
+
+CREATE TABLE coming (
+    run_key   bigint PRIMARY KEY,
+    source    text COLLATE "C" NOT NULL,
+    old_key   bigint NOT NULL,
+    brought   text   NOT NULL,
+    mark      text,
+    status    text   NOT NULL,
+    relations bytea
+);
+CREATE INDEX coming_from ON coming (source, run_key);
+
+CREATE TABLE arrived (
+    source text COLLATE "C" PRIMARY KEY,
+    at     bigint NOT NULL
+);
+
+-- What the triggers of a store that departs call (`refuse_changes` in queries.sql). Ended runs can be deleted again when
+-- everything has gone.
+CREATE FUNCTION perdure_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    departure record;
+BEGIN
+    SELECT target, gone INTO departure FROM departures;
+    IF TG_OP = 'DELETE' AND TG_TABLE_NAME = 'runs' AND departure.gone > 0 THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION '%', departure.target
+        USING ERRCODE = CASE WHEN departure.gone > 0 THEN 'PM002' ELSE 'PM001' END;
+END $$;
 
 CREATE TABLE workers (
     id         text COLLATE "C" PRIMARY KEY,
