@@ -308,3 +308,18 @@ DOCTOR_DUE_SECONDS: Final = 30.0
 DOCTOR_ROWS_COUNTED: Final = 100_000
 #: Connections of a worker process: lane, writer, reader, lease and listener (see perdure.store.postgres.store).
 POSTGRES_CONNECTIONS: Final = 5
+
+# -- moving to another store -----------------------------------------------------------------------------
+
+#: Runs, and records of them, that are copied at once: they are in memory twice, to be compared.
+MOVE_PAGE_RUNS: Final = 200
+MOVE_PAGE_RECORDS: Final = 20_000
+#: Runs that are listed at once.
+MOVE_LIST_RUNS: Final = 1_000
+#: Passes over the ended runs while the old store works on. A store that ends more in a pass than are copied at once,
+#: five times over, will do so for ever; what is left is copied while everything stands still.
+MOVE_PASSES_MAX: Final = 5
+#: How long a store may be away while runs are moved, and the longest pause between two tries. A restart of a database
+#: takes seconds, a failover half a minute; after five minutes somebody had better look.
+MOVE_RETRY_SECONDS: Final = 300.0
+MOVE_RETRY_PAUSE_SECONDS_MAX: Final = 2.0

@@ -28,10 +28,10 @@ EXPORTED = {
         ActionRefused BadArgument BadDefinition BranchCancelled ChildCancelled ChildFailed CompensationFailed
         CompositionError CorruptRecord Critical DeadLetterNotFound Deadlocked DefinitionError DeterminismWarning
         Diverged EncodingError EngineError EngineNotOpen ExportUnusable Forbidden InboxFull JoinFailed
-        LostChange MatchFailed NameClash NeverWaits NoNextState NoReply NonRetryable Nondeterministic
+        LostChange MatchFailed MoveRefused NameClash NeverWaits NoNextState NoReply NonRetryable Nondeterministic
         NotCrashProof NotDecodable NotInStep NotInWorkflow NotReplayable NotRewritable NotStorable PerdureError
         RaceFailed RehearsalError RetryAfter Rollback RunCancelled RunConflict RunError RunFailed RunFinished
-        RunNotFound RunParked SagaClosed SchemaTooNew SchemaTooOld Spinning StepFailed StepTimeout StoreError
+        RunMoved RunNotFound RunParked SagaClosed SchemaTooNew SchemaTooOld Spinning StepFailed StepTimeout StoreError
         StoreLost StoreUnavailable StoreUnusable Stuck TooLarge UnknownLocation UnknownWorkflow UnstorableType
         WorkflowError WrongLoop
     """,

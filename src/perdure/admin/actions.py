@@ -14,6 +14,7 @@ from perdure.kernel.verbs.checks import check_reason, check_text
 from perdure.store.items import retry_now_item
 from perdure.store.model import CLAIMABLE, TERMINAL, Delivery, RunFilter, RunKey, RunRow, Status
 from perdure.store.protocol import Store
+from perdure.store.refusals import moved
 
 
 async def pause(store: Store, run_id: str, reason: str, at: int) -> Sequence[Delivery] | None:
@@ -21,6 +22,7 @@ async def pause(store: Store, run_id: str, reason: str, at: int) -> Sequence[Del
     by = check_reason(reason)
     text = f"paused by {by}" if by else "paused"
     row = await row_of(store, run_id)
+    await _refuse_if_moved(store, row)
     told = await store.pause(run_id, text, at)
     if told is None:
         row = await row_of(store, run_id)
@@ -33,6 +35,7 @@ async def pause(store: Store, run_id: str, reason: str, at: int) -> Sequence[Del
 async def unpause(store: Store, run_id: str, at: int) -> bool:
     """Let a paused run go on. False if it is not paused. Raises `RunNotFound`, `ActionRefused`."""
     row = await row_of(store, run_id)
+    await _refuse_if_moved(store, row)
     if row.status is not Status.PAUSED and row.status not in CLAIMABLE:
         raise ActionRefused(f"run {run_id!r} cannot be unpaused: {_stands(row)}")
     return await store.unpause(run_id, at)
@@ -45,6 +48,7 @@ async def retry(store: Store, run_id: str, location: str, at: int) -> Delivery |
     """
     location = check_text(location, "the location")
     row = await row_of(store, run_id)
+    await _refuse_if_moved(store, row)
     if row.status not in CLAIMABLE:
         raise ActionRefused(f"run {run_id!r} has no step to retry: {_stands(row)}")
     frontier = frontier_of(row)
@@ -97,6 +101,12 @@ async def prune(
     while rows := await store.list_runs(where, limits.PRUNE_BATCH, before):
         before = rows[-1].key
         yield len(rows) if dry_run else await store.delete([row.key for row in rows])
+
+
+async def _refuse_if_moved(store: Store, row: RunRow) -> None:
+    """Raises `RunMoved`, or `StoreUnavailable` while it is moved."""
+    if row.status is Status.MOVED and (departure := await store.departure()) is not None:
+        raise moved(departure.target, gone=departure.gone)
 
 
 def _stands(row: RunRow) -> str:

@@ -132,7 +132,11 @@ class Looking:
         return check(self.store, self._registry, workflow)
 
     async def _view(self, row: RunRow) -> RunView:
-        """One more read for a failed run: why it failed is in its last record."""
+        """One more read for a failed run: why it failed is in its last record. And for one that moved: where it is."""
+        if row.status is Status.MOVED:
+            departure = await self.store.departure()
+            if departure is not None:
+                return run_view(row, f"it {'went' if departure.gone else 'is going'} to {departure.target}")
         return run_view(row, await self._failure(row) if row.status is Status.FAILED else None)
 
     async def _failure(self, row: RunRow) -> str | None:

@@ -12,6 +12,7 @@ from perdure.kernel.journal import Record, from_row, taken_back
 from perdure.kernel.verbs.checks import check_run_id
 from perdure.store.model import InboxItem, ItemKind, RunRow
 from perdure.store.protocol import Store
+from perdure.store.refusals import moved
 
 
 async def row_of(store: Store, run_id: str) -> RunRow:
@@ -19,8 +20,17 @@ async def row_of(store: Store, run_id: str) -> RunRow:
     run_id = check_run_id(run_id, allow_children=True)
     row = await store.get(run_id)
     if row is None:
+        await refuse_if_gone(store)
         raise RunNotFound(f"no run has the id {run_id!r}.")
     return row
+
+
+async def refuse_if_gone(store: Store) -> None:
+    """Raises `RunMoved` if everything in the store went to another one. Asked where a run is not there, or does not
+    move: those that do never pay for it."""
+    departure = await store.departure()
+    if departure is not None and departure.gone:
+        raise moved(departure.target, gone=True)
 
 
 def frontier_of(row: RunRow) -> Frontier | None:

@@ -63,7 +63,7 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 def run_view(row: RunRow, reason: str | None = None) -> RunView:
-    """`reason`: what only its journal says about the row."""
+    """`reason`: what only its journal, or its store, says about the row."""
     frontier = _frontier(row)
     waits = frontier.operations if frontier is not None else ()
     return RunView(

@@ -73,6 +73,8 @@ class _Looking:
     async def explain(self, row: RunRow, depth: int) -> Reason:
         if row.status.terminal:
             return await self._ended(row)
+        if (elsewhere := await self._elsewhere(row)) is not None:
+            return elsewhere
         if row.status is Status.PARKED:
             return self._parked(row)
         if row.status is Status.PAUSED:
@@ -101,6 +103,23 @@ class _Looking:
             case _:
                 pass
         return Reason(row.id, row.status, f"{text}.", since=moment(ended))
+
+    async def _elsewhere(self, row: RunRow) -> Reason | None:
+        """It goes, or went, to another store, or comes from one."""
+        if row.status is Status.ARRIVING:
+            text = "it is coming here from another store, and goes on when all have come. Is `perdure migrate` at work?"
+            return Reason(row.id, "arriving", text)
+        departure = await self._store.departure()
+        if departure is None:
+            return None
+        if departure.gone:
+            text = f"it was moved to {departure.target}, with everything in this store: ask there."
+        else:
+            text = (
+                f"everything in this store is being moved to {departure.target}. If `perdure migrate` is not at work "
+                "any more, run it again: it goes on. `--undo` takes it back."
+            )
+        return Reason(row.id, "moved", text, since=moment(departure.at))
 
     def _parked(self, row: RunRow) -> Reason:
         reason = row.reason or "no reason was given"

@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     STORE_LOST = 7
     NEEDS_MIGRATION = 8
     NEEDS_ATTENTION = 9
+    NOT_THE_SAME = 10
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -35,6 +36,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.STORE_LOST: "a file of the store was deleted or replaced while it was open; put it back before a restart",
     ExitCode.NEEDS_MIGRATION: "an older perdure wrote the store; --migrate allows what cannot be taken back",
     ExitCode.NEEDS_ATTENTION: "doctor: something needs attention",
+    ExitCode.NOT_THE_SAME: "migrate --verify: at least one run differs in the two stores",
     ExitCode.INTERRUPTED: "SIGINT (a worker drains first; a second signal ends it now)",
     ExitCode.TERMINATED: "a second SIGTERM ended a worker before it had drained",
 }

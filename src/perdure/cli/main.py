@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fork": ("perdure.cli.fork:fork", "A new run from the past of another."),
     "export": ("perdure.cli.transfer:export", "Write a run to a file."),
     "import": ("perdure.cli.transfer:import_", "Create a run from a file."),
+    "migrate": ("perdure.cli.migrate:migrate", "Move everything to another store: SQLite to PostgreSQL, and back."),
     "delete": ("perdure.cli.prune:delete", "Remove a run that has ended."),
     "prune": ("perdure.cli.prune:prune", "Remove runs that ended long ago."),
 }

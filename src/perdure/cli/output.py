@@ -23,6 +23,8 @@ STATUS_STYLES: dict[Status, str] = {
     Status.WAITING: "yellow",
     Status.PARKED: "bold magenta",
     Status.PAUSED: "magenta",
+    Status.MOVED: "dim",
+    Status.ARRIVING: "dim",
     Status.COMPLETED: "green",
     Status.FAILED: "bold red",
     Status.CANCELLED: "red",
