@@ -13,8 +13,8 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run is not moving. `kind` is for programs, `text` for people; the rest is what the text is made of."""
 
     run_id: str
-    #: completed, failed, cancelled, parked-..., paused, moved, arriving, no-worker, worker-died, worker-silent, worker-draining,
-    #: unknown-workflow, suspect, due, cancelling, step-running, step-waiting, step-due, step-backoff, event, child,
+    #: completed, failed, cancelled, parked-..., paused, moved, arriving, no-worker, worker-died, worker-silent,
+    #: worker-draining, unknown-workflow, suspect, due, cancelling, step-running, step-waiting, step-due, step-backoff, event, child,
     #: run, sleep, send, publish, reply, nothing
     kind: str
     text: str
