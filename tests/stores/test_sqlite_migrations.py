@@ -98,7 +98,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA user_version = 14")
     connection.close()
-    with pytest.raises(SchemaTooNew, match=r"is schema 14; this perdure understands up to 7\.") as caught:
+    with pytest.raises(SchemaTooNew, match=r"is schema 14; this perdure understands up to 8\.") as caught:
         opened(path)
     assert "Upgrade perdure, or restore a backup" in str(caught.value)
 

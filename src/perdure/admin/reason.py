@@ -14,8 +14,8 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     run_id: str
     #: completed, failed, cancelled, parked-..., paused, moved, arriving, no-worker, worker-died, worker-silent,
-    #: worker-draining, unknown-workflow, suspect, due, cancelling, step-running, step-waiting, step-due, step-backoff, event, child,
-    #: run, sleep, send, publish, reply, nothing
+    #: worker-draining, unknown-workflow, suspect, due, cancelling, step-running, step-waiting, step-due,
+    #: step-backoff, event, child, run, sleep, send, publish, reply, nothing
     kind: str
     text: str
     since: datetime | None = None

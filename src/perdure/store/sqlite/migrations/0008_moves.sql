@@ -26,4 +26,4 @@ CREATE TABLE arrived (
     at     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-PRAGMA user_version = 7;
+PRAGMA user_version = 8;
