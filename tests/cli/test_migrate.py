@@ -148,7 +148,7 @@ def test_differences_have_an_exit_code_of_their_own(filled: Path, target: Path) 
     invoke("terminate", "one", store=target)
     invoke("delete", "one", store=target)
     done = invoke("migrate", str(filled), str(target), "--verify")
-    assert done.exit_code == 9
+    assert done.exit_code == 10
     assert "1 differ\n  one\n" in done.stdout
 
 
