@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -80,20 +81,19 @@ async def _migrate(source: str, target: str, chosen: str, *, as_json: bool) -> N
         async with _opened(target, create=chosen in ("move", "copy")) as new:
             with _shown_progress(as_json) as tell:
                 mover = move.Mover(old, new, url_of(new), now=wall_clock, tell=tell)
-                match chosen:
-                    case "undo":
-                        done = await mover.undo()
-                    case "verify":
-                        verified = await mover.verify()
-                    case _:
-                        moved = await mover.move(hand_over=chosen == "move")
-            match chosen:
-                case "undo":
-                    _print_undone(done, as_json)
-                case "verify":
-                    _print_verified(verified, as_json)
-                case _:
-                    _print_moved(moved, url_of(new), as_json)
+                say = await _carried_out(mover, chosen, url_of(new), as_json)
+            say()  # after the progress bar is gone
+
+
+async def _carried_out(mover: move.Mover, chosen: str, target: str, as_json: bool) -> Callable[[], None]:
+    """Do what was chosen; returns what says how it went."""
+    match chosen:
+        case "undo":
+            return partial(_print_undone, await mover.undo(), as_json)
+        case "verify":
+            return partial(_print_verified, await mover.verify(), as_json)
+        case _:
+            return partial(_print_moved, await mover.move(hand_over=chosen == "move"), target, as_json)
 
 
 @asynccontextmanager
@@ -128,7 +128,7 @@ def url_of(store: Store) -> str:
 
 
 @contextmanager
-def _shown_progress(as_json: bool) -> Iterator[Callable[[move.Progress], None]]:
+def _shown_progress(as_json: bool) -> Generator[Callable[[move.Progress], None]]:
     """A bar for people, on stderr; with --json a line now and then, on stdout."""
     if as_json:
         yield _Lines().tell
