@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 # write has to reach a disk; and what power cuts leave is tested on a disk of their own (tests/io_faults/disk.py).
 export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
-.PHONY: setup setup-servers demo demo-fleet test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean chaos
+.PHONY: setup setup-servers demo demo-fleet test test-postgres test-postgres-matrix test-long test-pythons sim fuzz mutants check format bench bench-quick bench-compare instructions fixtures faults clean chaos chaos-failover chaos-servers
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -41,7 +41,13 @@ setup-servers: $(STAMP) ## install the servers of the tests that no wheel brings
 	@PYTHONPATH=tests $(BIN)/python -m support.setup_servers
 
 test-long: $(STAMP) ## the tests that take minutes (200 real kills and the like)
-	$(BIN)/python -m pytest -q -m long
+	$(BIN)/python -m pytest -q -m long --ignore=tests/chaos
+
+chaos-servers: ## install what `make chaos-failover` needs from Debian (patroni, etcd, pgbouncer, faketime), or say what is missing
+	@tests/chaos/failover/install.sh
+
+chaos-failover: $(STAMP) ## leaders, standbys, connections and poolers that are lost while workers work; prints its figures
+	$(BIN)/python -m pytest -q -s -m long tests/chaos/failover
 
 test-pythons: $(STAMP) ## what depends on the Python, on each one of this machine from 3.11 on: GROUPS="auto kernel"
 	@cd tests && ../$(BIN)/python -m support.pythons $(GROUPS)

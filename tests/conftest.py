@@ -18,13 +18,15 @@ from support.postgres import give_back_all, server
 
 # Names of workflows and events are unique per process, and pytest imports every test module into one. Each module
 # gets a registry of its own, as each would have in a process of its own.
+#: Folders of which the tests share workflows.
+_SHARING = {"chaos", "cli", "events", "failover", "fleet", "lint", "processes"}
 _registries: dict[str, Registry] = {}
 
 
 def _use_registry_of(path: Path) -> None:
     # The tests of the CLI load the same application files again and again, those of events and of
     # processes share workflows: each of these folders has one.
-    key = path.parent if path.parent.name in {"chaos", "cli", "events", "fleet", "lint", "processes"} else path
+    key = path.parent if path.parent.name in _SHARING else path
     if path.name == "test_composed.py":  # of admin, and uses what the tests of events have
         key = path.parents[1] / "events"
     if path.name in {

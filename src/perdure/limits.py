@@ -170,9 +170,10 @@ SUSPECT_SECONDS: Final = 5.0
 CLAIM_BATCH_MAX: Final = 200
 #: Timers due within this of each other fire in one turn. Late by this much is fine; early never happens.
 TIMER_RESOLUTION_SECONDS_DEFAULT: Final = 0.001
-#: Waits between tries when the store does not answer: from this, doubling, to the next.
+#: Waits between tries when the store does not answer: from this, doubling, to the next. What a fleet loses by it after
+#: a failover is a second on average; one try in two seconds is nothing for a server.
 STORAGE_RETRY_SECONDS_MIN: Final = 0.05
-STORAGE_RETRY_SECONDS_MAX: Final = 5.0
+STORAGE_RETRY_SECONDS_MAX: Final = 2.0
 #: How often an event without a key is handed to a store that does not answer, and for how long at most: enough for a
 #: connection that broke, and not so long that the caller believes the call hangs.
 SEND_TRIES_MAX: Final = 6

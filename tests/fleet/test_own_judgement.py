@@ -238,7 +238,7 @@ def test_idle_connections_are_not_given_up(schema: str, monkeypatch: pytest.Monk
             await until(lambda: {"lane", "writer", "reader", "listener", "lease"} <= set(backends(schema)))
             before = backends(schema)
             await asyncio.sleep(2.5)  # longer than two calls may take: the point is that time passes
-            assert backends(schema) == before
+            assert before.items() <= backends(schema).items()  # the one of the lease may have come meanwhile
 
     run_async(main(), patience=60)
 

@@ -18,6 +18,12 @@ class GoOn:
     pass
 
 
+@event
+@dataclass
+class Told:
+    number: int
+
+
 @step
 async def note(path: str, line: str) -> str:
     """Really done: a line in a file."""
@@ -64,6 +70,12 @@ async def many_notes(path: str, name: str, count: int) -> int:
     for number in range(count):
         await note(path, f"{name} {number}")
     return count
+
+
+@workflow
+async def told_so_often(count: int) -> list[int]:
+    """The numbers of the events that it was told, in the order in which they came."""
+    return [(await receive(Told)).number for _ in range(count)]
 
 
 def fleet_engine(url: str, lease: float = 1.5, name: str | None = None) -> Engine:

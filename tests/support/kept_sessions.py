@@ -120,6 +120,7 @@ def _keep(self: Any) -> None:
         return
     session.notice_handler = None
     self._connection = _closed()
+    self.generation = None  # it is not lost
     _close(self)
     one = _Kept(session, self._prepared, self._decoders, self._kept_names)
     with _lock:

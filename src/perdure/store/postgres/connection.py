@@ -3,6 +3,7 @@ than most of our statements do (docs/decisions/0141-libpq-for-postgres.md)."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -16,16 +17,20 @@ from psycopg.pq import abc
 from perdure.errors import StoreUnavailable, StoreUnusable
 from perdure.limits import POSTGRES_CALL_SECONDS, POSTGRES_IDLE_SECONDS, POSTGRES_LOCK_SECONDS
 from perdure.store.postgres.faults import Fault, no_connection_left
+from perdure.store.postgres.hosts import Hosts
 from perdure.store.postgres.queries import SQL
 from perdure.store.postgres.server import Facts, History, Server, Socket
-from perdure.store.postgres.url import Location
+from perdure.store.postgres.url import Location, Parameters
 from perdure.store.postgres.values import decoder, encode_all
 from perdure.store.sql.rows import Values
 
 log = logging.getLogger("perdure.store.postgres")
 
-#: What the server warns of when a commit was not confirmed by its standbys: it may be lost with the primary.
-_NOT_REPLICATED: Final = "01000"
+#: Where in the server a warning comes from that says that a commit was not confirmed by its standbys: it may be lost
+#: with the primary. Not by the text, which is in the language of the server.
+_WAITS_FOR_STANDBY: Final = b"SyncRepWaitForLSN"
+#: How long the question may take what a call waits for.
+_QUESTION_SECONDS: Final = 2.0
 OLDEST_SERVER: Final = 140000
 #: Parameters of which no error shows the value.
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
@@ -72,23 +77,26 @@ class _Opened(psycopg.Connection[Any]):
         """psycopg warns here of a connection that was not closed."""
 
 
-def dial(location: Location, *, name: str = "", connections_max: int = 0) -> abc.PGconn:
+def dial(location: Location, *, name: str = "", connections_max: int = 0, hosts: Hosts | None = None) -> abc.PGconn:
     """Connect and wait for it. Raises `StoreUnavailable`, or `StoreUnusable` for what waiting does not cure.
 
     Not by libpq's own `connect`: psycopg keeps the GIL during that, so that a server which does not answer would stop
     the whole process for the length of the timeout, its event loop and the renewal of its lease
     (tests/fleet/test_silence.py).
 
-    `connections_max`: how many the server takes, if that is known.
+    `connections_max`: how many the server takes, if that is known. `hosts`: in which order they are tried.
     """
-    parameters: dict[str, Any] = dict(location.parameters)
+    hosts = Hosts(location.parameters) if hosts is None else hosts
+    parameters: dict[str, Any] = hosts.ordered(location.parameters)
     if name:
         parameters["application_name"] = f"{parameters.get('application_name', 'perdure')} {name}"
     parameters["client_encoding"] = "UTF8"
     try:
         connection = _Opened.connect(make_conninfo("", **parameters), autocommit=True).pgconn
     except psycopg.Error as error:
+        hosts.failed(str(error))
         raise _refused(location, _cleaned(str(error), location), connections_max) from None
+    hosts.worked(connection)
     connection.nonblocking = 0
     connection.notice_handler = None
     connection.notify_handler = None
@@ -157,8 +165,8 @@ class Connection:
     def __init__(
         self, location: Location, *, name: str = "", server: Server | None = None, standby: bool = False
     ) -> None:
-        connections_max = server.connections_max if server is not None else 0
-        self._adopt(location, dial(location, name=name, connections_max=connections_max), server)
+        connections_max, hosts = (0, None) if server is None else (server.connections_max, server.hosts)
+        self._adopt(location, dial(location, name=name, connections_max=connections_max, hosts=hosts), server)
         try:
             self._get_to_know(standby)
         except BaseException:
@@ -172,6 +180,9 @@ class Connection:
         self._socket = Socket(self._connection.socket)
         self.busy_since: float | None = None
         self.call_seconds = float(POSTGRES_CALL_SECONDS)
+        self.excused_at = 0.0
+        #: Under which past of the server it was made (`Server.generation`). None: it found out nothing.
+        self.generation: int | None = None
         self._prepared: dict[str, bytes] = {}
         self._decoders: dict[str, list[Callable[[bytes], Any]]] = {}
         #: Whether the last commit may have been lost with the primary, as the server said.
@@ -179,8 +190,10 @@ class Connection:
         self._connection.notice_handler = self._noticed
         #: Whether a pooler may give each transaction another session of the server.
         self.is_pooled = True
+        #: Whether one surely does.
+        self.is_shared = False
         if server is not None:
-            server.watch(self)
+            server.patience.watch(self)
 
     def _get_to_know(self, standby: bool) -> None:
         facts = self._facts()
@@ -189,11 +202,14 @@ class Connection:
                 f"{self._location.shown} is a standby, which takes no changes. Name all servers in the URL "
                 "(host1,host2): perdure finds the one that does."
             )
+        self.is_shared = facts.session != self._connection.backend_pid
         self.is_pooled = self._server.is_pooled(facts.session, self._connection.backend_pid)
         if not self.is_pooled:
             self.script("; ".join(settings_of(self._location)))
-        if not facts.is_standby:
-            self._server.look_at(facts.history)
+        if facts.is_standby:
+            self.generation = self._server.generation
+        else:
+            self.generation = self._server.look_at(facts.history, self)
 
     def _facts(self) -> Facts:
         result = self._ask(self._connection.exec_params, SQL["facts"].encode(), [], None, [], pq.Format.TEXT)
@@ -202,10 +218,8 @@ class Connection:
         return Facts(bool(is_standby), session, History(system, timeline))
 
     def _noticed(self, result: abc.PGresult) -> None:
-        if result.error_field(pq.DiagnosticField.SQLSTATE) == _NOT_REPLICATED.encode():
-            said = result.error_message.decode("utf-8", "replace")
-            if "replicated" in said or "standby" in said:
-                self.not_replicated = True
+        if result.error_field(pq.DiagnosticField.SOURCE_FUNCTION) == _WAITS_FOR_STANDBY:
+            self.not_replicated = True
 
     @property
     def location(self) -> Location:
@@ -297,15 +311,38 @@ class Connection:
             return result
         raise fault_of(result, self._connection)
 
-    def cut(self) -> None:
-        """End a call that takes too long, from another thread: it fails, and the connection with it."""
-        log.info("%s did not answer for %g s; the connection is given up", self._location.shown, self.call_seconds)
+    # -- looked at from another thread -------------------------------------------------------------------
+
+    def cut(self, why: str) -> None:
+        """End what is under way: it fails, and the connection with it."""
+        log.info("%s %s; a connection is given up", self._location.shown, why)
         self.busy_since = None
         self._socket.cut()
 
+    def awaited_standbys(self) -> str | None:
+        """Whether the call that is under way waits for a synchronous standby: the names of those that would do."""
+        if self.is_pooled or self.generation is None:
+            return None  # the number of the session is the pooler's, or it is about to be found out
+        other = Connection(self._same_host(), name="question", server=self._server)
+        try:
+            other.call_seconds = _QUESTION_SECONDS
+            found = other.rows(SQL["awaited_standbys"], (self._connection.backend_pid,))
+            return found[0][0] if found else None
+        finally:
+            other.close()
+
+    def _same_host(self) -> Location:
+        """Where this connection has led to, if several hosts were named."""
+        parameters = {name: value for name, value in self._location.parameters.items() if name != "hostaddr"}
+        host, port = self._connection.host.decode(), self._connection.port.decode()
+        parameters |= {"host": host, "port": port, "connect_timeout": str(round(_QUESTION_SECONDS))}
+        return dataclasses.replace(self._location, parameters=Parameters(parameters))
+
     def close(self) -> None:
         """Never raises."""
-        self._server.forget(self)
+        self._server.patience.forget(self)
+        if self.is_broken and self.generation is not None:
+            self._server.lost(self, self.generation)
         self._connection.finish()
         self._socket.close()
 

@@ -65,7 +65,7 @@ class _Examination:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        self._server.close()
+        self._server.patience.close()
 
     # -- asking ------------------------------------------------------------------------------------------
 

@@ -113,6 +113,16 @@ class Lane:
             self._broke()
         self._connection.close()
 
+    def refuse_all(self, error: StoreUnavailable) -> None:
+        """The server has another past: what was asked for before must not be carried out on it, by no way. The
+        connection is broken, or about to be; whether the group that was under way is stored is found by repeating it.
+        """
+        refused, self._waiting, self._group = [*self._group, *self._waiting], [], []
+        if self.is_open:
+            self._broke()
+        for request in refused:
+            _fail(request.future, error)
+
     # -- asking ------------------------------------------------------------------------------------------
 
     def submit(self, turns: Sequence[Turn], creations: Sequence[Creation]) -> asyncio.Future[Any]:

@@ -8,6 +8,7 @@ others need not wait for the whole lease.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 import time
@@ -98,17 +99,17 @@ class Lease(threading.Thread):
             self._lost = True
             return
         now, system, timeline = found[0]
+        self._server.look_at(History(system, timeline), connection)
         self._time = (now, (asked + answered) / 2)
         self._trusted_until = asked + self._lease
-        self._server.look_at(History(system, timeline))
 
     def _connect(self) -> Connection:
-        self._connection = connection = Connection(self._server.location, name="lease", server=self._server)
+        # A heartbeat that is lost in a power cut is lost with its worker; and it waits for no standby.
+        location = dataclasses.replace(self._server.location, durability="relaxed")
+        self._connection = connection = Connection(location, name="lease", server=self._server)
         # What is not answered within a heartbeat is asked again on another connection.
         connection.call_seconds = min(connection.call_seconds, self._heartbeat)
         if not connection.is_pooled:
-            # A heartbeat that is lost in a power cut is lost with its worker.
-            connection.script("SET synchronous_commit TO off")
             self._holds_lock = bool(connection.rows(SQL["hold_life"], (self._number,))[0][0])
         return connection
 

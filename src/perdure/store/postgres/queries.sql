@@ -1310,6 +1310,16 @@ WHERE l.locktype = 'advisory' AND l.classid = (hashtext('perdure migration')::bi
 -- schema and no privilege.
 SELECT pg_is_in_recovery()::int, pg_backend_pid(), {history}, current_setting('max_connections');
 
+-- name: awaited_standbys
+-- Whether a session waits for a synchronous standby to confirm its commit: which ones would do. Any user may look at its
+-- own sessions.
+SELECT current_setting('synchronous_standby_names') FROM pg_stat_activity WHERE pid = $1::int AND wait_event = 'SyncRep';
+
+-- name: confirm_what_is_there
+-- A record that changes nothing. A transaction that only found what an earlier one has done would be over at once; with this
+-- in it, it waits for the standby as that one did, or should have done.
+SELECT 1 FROM pg_logical_emit_message(true, 'perdure', '');
+
 -- name: local_settings
 -- Our settings for one transaction: behind a pooler those of the session would be somebody else's.
 SELECT set_config('search_path', $1, true), set_config('synchronous_commit', $2, true),

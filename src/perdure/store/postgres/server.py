@@ -1,16 +1,18 @@
-"""What the connections of one store have in common: what was found out about the server, and who ends calls that hang.
+"""What the connections of one store have in common: what was found out about the server, and who ends calls that hang
+(`patience`).
 
 **History.** A standby that takes over after its primary may lack what the primary had acknowledged. The database is on
 another timeline then, and may be behind what a worker has in memory. Each connection compares; if the history is
 another one, `changed` is called before the connection is used, and `generation` grows: work that was asked for before
-is refused (FAULTS B15).
+is refused, and connections that were made before are cut (FAULTS B15). A primary that comes back after its standby has
+taken over has an older timeline, and is refused: two servers would take changes (decision 0167).
+
+With `durability=relaxed` the server itself may forget what it acknowledged, and a restart leaves the timeline as it is.
+There every connection that breaks counts as another history.
 
 **A pooler in between.** In transaction mode each transaction may run on another session of the server: settings,
 prepared statements and locks of sessions do not stay (FAULTS B17). It is recognised by the number of the session, which
 a pooler does not hand on.
-
-**Patience.** A server that is stopped keeps its connections open and never answers; TCP does not notice. A thread looks
-at all connections and cuts those whose call takes too long: the call fails, and its outcome is found by repeating it.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from perdure.errors import StoreUnavailable
+from perdure.store.postgres.hosts import Hosts
+from perdure.store.postgres.patience import Busy, Patience
 from perdure.store.postgres.url import Location
 
-#: Between two looks at the connections.
-_LOOK_SECONDS = 0.5
+_OTHER_SERVER: Final = "is another server than before, or went back in time (a standby has taken over)"
+_MAY_HAVE_FORGOTTEN: Final = "ended a connection, and may have forgotten what it acknowledged (durability=relaxed)"
 
 
 class History(NamedTuple):
@@ -44,21 +48,10 @@ class Facts(NamedTuple):
     history: History
 
 
-class Busy(Protocol):
-    """A connection as its watcher sees it."""
-
-    #: Since when its call is under way, by the monotonic clock; None: none is.
-    busy_since: float | None
-    #: What one call may take. 0: as long as it takes.
-    call_seconds: float
-
-    def cut(self) -> None: ...
-
-
 class Server:
-    """See the module docstring. Shared by threads."""
+    """See the module docstring. Shared by threads. `changed` gets what is to be said of the server."""
 
-    def __init__(self, location: Location, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, location: Location, changed: Callable[[str], None] = lambda _: None) -> None:
         self.location = location
         self._changed = changed
         self._lock = threading.Lock()
@@ -68,9 +61,8 @@ class Server:
         #: How many histories were seen. What was asked for under an earlier one is not carried out any more.
         self.generation = 0
         self._is_pooled = {"on": False, "off": True}.get(location.prepare)
-        self._connections: set[Busy] = set()
-        self._watcher: threading.Thread | None = None
-        self._closed = threading.Event()
+        self.patience = Patience(location.shown)
+        self.hosts = Hosts(location.parameters)
 
     # -- what was found out ------------------------------------------------------------------------------
 
@@ -81,42 +73,50 @@ class Server:
             return session != told
         return self._is_pooled
 
-    def look_at(self, history: History) -> None:
-        """The server has this past. Calls `changed` if it had another one before."""
+    def look_at(self, history: History, by: Busy | None = None) -> int:
+        """The server has this past, as one connection found out. Returns the generation that this is. Raises
+        `StoreUnavailable` for a server whose standby has already been seen to take over."""
         with self._lock:
-            known, self.history = self.history, history
+            known = self.history
+            if known is not None and known.system == history.system and history.timeline < known.timeline:
+                raise StoreUnavailable(
+                    f"{self.location.shown} is a server of the past: it is on timeline {history.timeline}, and one "
+                    f"that took over from it, on timeline {known.timeline}, was seen before. What is written here is "
+                    "lost. Shut the former primary down, or make it a standby. If it is the one to use after all, "
+                    "restart the workers."
+                )
+            self.history = history
             if known is None or known == history:
-                return
+                return self.generation
             self.generation += 1
-        self._changed()
+            generation = self.generation
+        self._cut_all_but(by)
+        self._changed(_OTHER_SERVER)
+        return generation
 
-    # -- calls that hang ---------------------------------------------------------------------------------
+    def of_another_past(self) -> StoreUnavailable:
+        """For calls that were asked for under an earlier history."""
+        return StoreUnavailable(
+            f"{self.location.shown} has another past than when this was asked for (a standby has taken over, or the "
+            "server may have forgotten). What this process had in memory is dropped. The call may be repeated."
+        )
 
-    def watch(self, connection: Busy) -> None:
-        """Cut this connection when one of its calls takes too long."""
+    def lost(self, connection: Busy, generation: int) -> None:
+        """A connection of this generation broke. With `durability=relaxed` nobody knows what else did."""
+        if self.location.durability == "full" or self.patience.is_closed:
+            return
         with self._lock:
-            self._connections.add(connection)
-            if self._watcher is None and not self._closed.is_set():
-                self._watcher = threading.Thread(target=self._look, name="perdure-postgres-watch", daemon=True)
-                self._watcher.start()
+            if generation != self.generation:
+                return  # one that another one's end has ended
+            self.generation += 1
+        self._cut_all_but(connection)
+        self._changed(_MAY_HAVE_FORGOTTEN)
 
-    def forget(self, connection: Busy) -> None:
-        with self._lock:
-            self._connections.discard(connection)
-
-    def close(self) -> None:
-        """Look no more. May be called twice."""
-        self._closed.set()
-
-    def _look(self) -> None:
-        while not self._closed.wait(_LOOK_SECONDS):
-            with self._lock:
-                connections = list(self._connections)
-            now = time.monotonic()
-            for connection in connections:
-                since = connection.busy_since
-                if since is not None and 0 < connection.call_seconds < now - since:
-                    connection.cut()
+    def _cut_all_but(self, one: Busy | None) -> None:
+        """Connections to a server that somebody has taken over from answer with what was, and take what is lost."""
+        for connection in self.patience.watched():
+            if connection is not one:
+                connection.cut("has another past than before")
 
 
 class Socket:

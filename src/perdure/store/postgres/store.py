@@ -82,7 +82,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=SessionThread)
 
 #: The first pause before the lane's connection is opened again that broke, and the longest.
-_REOPEN_SECONDS, _REOPEN_SECONDS_MAX = 0.1, 5.0
+_REOPEN_SECONDS, _REOPEN_SECONDS_MAX = 0.1, 1.0
 
 
 class PostgresStore:
@@ -121,7 +121,7 @@ class PostgresStore:
         if self._reader is not None:
             return
         loop = asyncio.get_running_loop()
-        self.server = Server(self.location, lambda: self._tell_of_other_past(loop))
+        self.server = Server(self.location, lambda what: self._tell_of_other_past(loop, what))
         lane_connection = await in_thread(self._prepare, Connection.close)
         self._pid = os.getpid()
         self._reader = Reader(self.server)
@@ -166,7 +166,10 @@ class PostgresStore:
             log.critical("the commit lane of %s could not be opened again", self.location.shown, exc_info=error)
 
     def _prepare(self) -> Connection:
-        connection = Connection(self.location, name="lane", server=self.server)
+        try:
+            connection = Connection(self.location, name="lane", server=self.server)
+        except Fault as fault:  # it broke before it was of any use
+            raise fault.explained(self.location.shown) from None
         try:
             connection.call_seconds = 0.0  # migrating takes as long as it takes
             migrate(connection, self.location, allowed=self._may_migrate, make=self._may_make)
@@ -194,12 +197,9 @@ class PostgresStore:
 
     # -- a server with another past ----------------------------------------------------------------------
 
-    def _tell_of_other_past(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _tell_of_other_past(self, loop: asyncio.AbstractEventLoop, what: str) -> None:
         """On the thread that found it out, before it uses its connection."""
-        log.warning(
-            "%s is another server than before, or went back in time (a standby has taken over): workers drop what they "
-            "have in memory and read it again.", self.location.shown,
-        )  # fmt: skip
+        log.warning("%s %s: workers drop what they have in memory and read it again.", self.location.shown, what)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._has_other_past)
 
@@ -214,6 +214,8 @@ class PostgresStore:
         for thread in (self._writer, self._reader):
             if thread is not None:
                 thread.generation = self.server.generation
+        if self._lane is not None:
+            self._lane.refuse_all(self.server.of_another_past())
         self._tell_here()
 
     async def close(self) -> None:
@@ -243,7 +245,7 @@ class PostgresStore:
         finally:
             if writer is not None:
                 writer.ask_to_stop()
-            self.server.close()
+            self.server.patience.close()
 
     async def crash(self) -> None:
         """For tests: everything that the death of the process ends, and the end of its lease. Nothing is given back."""

@@ -17,11 +17,17 @@ from perdure.store.postgres.faults import REPEATABLE, Fault
 from perdure.store.postgres.locks import Relock, plan_of
 from perdure.store.postgres.server import Server
 from perdure.store.postgres.session import Session
+from perdure.store.sql import events, inbox, runs, turns
 from perdure.store.sql.job_thread import Job, JobThread, Outcome
 
 #: The first pause before a transaction is begun again; the next ones double, up to fifty times of it.
 _PAUSE_SECONDS = 0.002
 _PAUSE_FACTOR_MAX = 50
+#: What answers that something is there, also if an earlier call has put it there.
+_ACKNOWLEDGING = frozenset({
+    turns.create, turns.create_all, turns.commit_turns, inbox.append, inbox.request_cancel, events.publish,
+    runs.restore,
+})  # fmt: skip
 
 
 class HalfDone(Exception):
@@ -44,19 +50,17 @@ class SessionThread(JobThread):
         return self.generation
 
     def ready(self) -> Session:
-        if self.session is None or self.session.connection.is_broken:
+        session = self.session
+        if session is None or session.connection.is_broken or session.connection.generation != self._server.generation:
             self.drop()
-            self.session = Session(self._server.location, name=self._name, server=self._server)
-        return self.session
+            self.session = session = Session(self._server.location, name=self._name, server=self._server)
+        return session
 
     def ready_for(self, jobs: Iterable[Job]) -> Session:
         """Raises `StoreUnavailable` for what was asked for before the database had another past."""
         session = self.ready()
         if any(job.stamp != self._server.generation for job in jobs):
-            raise StoreUnavailable(
-                f"{self._shown} is another server than before, or went back in time (a standby has taken over). What "
-                "this process had in memory is dropped; nothing was written. The call may be repeated."
-            )
+            raise self._server.of_another_past()
         return session
 
     def drop(self) -> None:
@@ -81,6 +85,8 @@ class Writer(SessionThread):
     def __init__(self, server: Server) -> None:
         super().__init__("writer", server, POSTGRES_GROUP_JOBS_MAX)
         self._random = random.Random()  # of pauses; never seen by a workflow
+        #: Whether a job of this transaction has changed something.
+        self._wrote = False
 
     def carry_out(self, jobs: list[Job]) -> list[Outcome]:
         with self.using:
@@ -105,10 +111,13 @@ class Writer(SessionThread):
     def _in_one_transaction(self, jobs: list[Job]) -> list[Outcome]:
         plan = plan_of((job.function, job.arguments) for job in jobs)
         for tries in range(POSTGRES_TRIES_MAX):
-            session, committing = self.ready_for(jobs), False
+            committing = False
             try:
+                session = self.ready_for(jobs)
                 session.begin(plan)
                 outcomes = self._each(session, jobs)
+                if not self._wrote:
+                    self._confirm(session, jobs)
                 committing = True
                 session.commit()
             except Relock:
@@ -139,10 +148,12 @@ class Writer(SessionThread):
 
     def _each(self, session: Session, jobs: list[Job]) -> list[Outcome]:
         outcomes: list[Outcome] = []
+        self._wrote = False
         for job in jobs:
             session.changed = False
             try:
                 outcomes.append((job, job.function(session, *job.arguments), None))
+                self._wrote = self._wrote or session.changed
             except (Relock, Fault):
                 raise
             except Exception as error:
@@ -151,6 +162,12 @@ class Writer(SessionThread):
                     raise HalfDone from error
                 outcomes.append((job, None, error))
         return outcomes
+
+    def _confirm(self, session: Session, jobs: list[Job]) -> None:
+        """What was there already may be there on the primary only, if the call that wrote it was in doubt: an answer
+        that says that it is there promises as much as the first one would have (FAULTS B2)."""
+        if any(job.function in _ACKNOWLEDGING for job in jobs):
+            session.rows(session.sql["confirm_what_is_there"])
 
     def _roll_back(self) -> None:
         if self.session is None:
@@ -173,7 +190,7 @@ class Reader(SessionThread):
         with self.using:
             return [self._read(job) for job in jobs]
 
-    def _read(self, job: Job, tries_left: int = 2) -> Outcome:
+    def _read(self, job: Job, tries_left: int = 3) -> Outcome:
         try:
             return job, job.function(self.ready_for([job]), *job.arguments), None
         except Fault as fault:

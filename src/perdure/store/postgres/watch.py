@@ -97,7 +97,9 @@ class Listener:
         connection = Connection(self._location, name="listener", server=self._server)
         try:
             if self.is_pushed is None:
-                self.is_pushed = self._location.push != "off" and self._hears_itself(connection)
+                # Behind a pooler it may hear itself, if both transactions got the same session, and nobody else later.
+                wanted = self._location.push != "off" and not connection.is_shared
+                self.is_pushed = wanted and self._hears_itself(connection)
                 if not self.is_pushed:
                     log.warning(
                         "%s does not deliver notifications (is there a pooler in transaction mode?); "
