@@ -81,7 +81,7 @@ def test_a_server_that_falls_silent_after_the_greeting_is_given_up(monkeypatch: 
             with pytest.raises(Exception, match=r"closed the connection|did not answer|broke"):
                 Connection(changed, server=shared)
         finally:
-            shared.close()
+            shared.patience.close()
 
 
 def test_a_worker_without_a_server_judges_itself_in_time(effects: Effects, caplog: pytest.LogCaptureFixture) -> None:
