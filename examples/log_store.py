@@ -35,6 +35,7 @@ from perdure.store.model import (
     Snapshot,
     WorkerInfo,
 )
+from perdure.store.move import Packed, Remainder
 from perdure.store.turn import CommitResult, Creation, Entry, Publish, Reply, Send, Spawn, Turn, Watch
 
 POLL_SECONDS = 0.02
@@ -138,6 +139,15 @@ class LogStore:
     async def restore(self, snapshot: Snapshot) -> Any:
         return await self._change("restore", snapshot)
 
+    async def receive(self, source: str, runs: Sequence[Packed]) -> Any:
+        return await self._change("receive", source, runs)
+
+    async def arrive(self, source: str, remainder: Remainder, at: int) -> bool:
+        return bool(await self._change("arrive", source, remainder, at))
+
+    async def identity(self) -> str:
+        return f"log-{os.fstat(self._file.fileno()).st_ino}"
+
     async def reopen(self, reopen: Reopen) -> bool:
         return bool(await self._change("reopen", reopen))
 
@@ -213,11 +223,12 @@ class LogStore:
 
 READS = {
     "renew", "held", "load", "news", "get", "list_runs", "count_runs", "journal", "inbox", "workers", "reply",
-    "standings", "publications", "dead_letters", "expired_events",
+    "standings", "publications", "dead_letters", "expired_events", "departure", "pack", "remainder", "received",
+    "has_arrived",
 }  # fmt: skip
 PLAIN = {
     "terminate", "resume", "pause", "unpause", "delete", "spread", "replay_dead_letter", "remove_dead_letters",
-    "tidy_events", "park", "drain_worker",
+    "tidy_events", "park", "depart", "stay", "leave", "confirm", "withdraw", "drain_worker",
 }  # fmt: skip
 
 
@@ -278,6 +289,8 @@ DECODE: dict[str, Callable[..., tuple[Any, ...]]] = {
     "publish": lambda item, most: (msgspec.convert(item, NewItem), most),
     "restore": lambda snapshot: (msgspec.convert(snapshot, Snapshot, strict=False),),
     "reopen": lambda reopen: (msgspec.convert(reopen, Reopen),),
+    "receive": lambda source, runs: (source, [msgspec.convert(one, Packed, strict=False) for one in runs]),
+    "arrive": lambda source, remainder, at: (source, msgspec.convert(remainder, Remainder), at),
     **dict.fromkeys((*PLAIN, "unregister_worker", "reap", "kill_worker"), _plain),
 }
 
