@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.adapters.perdure_past import DUE, Past
+from bench.adapters.perdure_past import Past, due
 from bench.adapters.perdure_stores import engine_for, is_postgresql, schema_of, store_for
 from bench.wire import Job, Refused, Stopwatch
 from perdure import Engine, event, receive, step, workflow
@@ -217,12 +217,12 @@ async def snapshot(job: Job) -> dict[str, Any]:
             found["empty_before_ms"] = await claimer.empty_milliseconds()
             reader.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             reader.connection.execute("SELECT count(*) FROM runs")
-            past.copy(TEMPLATE, job.counts["claims"], "due", DUE)
+            past.copy(TEMPLATE, job.counts["claims"], "due", due())
             claimed, each = await claimer.claim_all()
             assert claimed == job.counts["claims"]
             found |= {"claims": claimed, "claim_us": each * 1e6}
             found["empty_ms"] = await claimer.empty_milliseconds()
-            past.copy(TEMPLATE, 20 * LOOKS, "late", DUE)
+            past.copy(TEMPLATE, 20 * LOOKS, "late", due())
             found["claim_after_us"] = (await claimer.claim_all())[1] * 1e6
             for prefix in ("due", "late"):  # or the next worker would run them when the lease is over
                 past.delete(prefix)
@@ -306,7 +306,7 @@ async def _claims_by_turns(
 async def _claim_due(job: Job, claimer: Claimer, count: int) -> float:
     """Seconds that claiming each of so many runs takes, that nobody has begun."""
     with _past(job) as past:
-        past.copy(TEMPLATE, count, "due", DUE)
+        past.copy(TEMPLATE, count, "due", due())
         claimed, each = await claimer.claim_all()
         assert claimed == count, f"{claimed} of {count} claimed"
         past.delete("due")

@@ -6,6 +6,7 @@ catalogue, so that a change of the schema changes nothing here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,18 +22,21 @@ WHERE table_schema = %s AND table_name = %s AND is_generated = 'NEVER' ORDER BY 
 """
 _TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name"
 
-#: What is different in a copy that nobody has begun: it is due.
-DUE: Mapping[str, Any] = {
-    "status": "pending",
-    "outcome": None,
-    "finished_at": None,
-    "owner": None,
-    "epoch": 0,
-    "recoveries": 0,
-    "next_seq": 2,
-    "ready_at": 1,
-    "suspect_at": None,
-}
+
+def due() -> Mapping[str, Any]:
+    """What is different in a copy that nobody has begun: it is due, since now. (Workers pass over what was due long
+    ago, but for each tenth look: it cannot be there.)"""
+    return {
+        "status": "pending",
+        "outcome": None,
+        "finished_at": None,
+        "owner": None,
+        "epoch": 0,
+        "recoveries": 0,
+        "next_seq": 2,
+        "ready_at": time.time_ns() // 1_000,
+        "suspect_at": None,
+    }
 
 
 class Past:
