@@ -20,20 +20,23 @@ from support.postgres import give_back_all, server
 # gets a registry of its own, as each would have in a process of its own.
 #: Folders of which the tests share workflows.
 _SHARING = {"chaos", "cli", "events", "failover", "fleet", "lint", "processes"}
+#: Files that use the workflows of another folder.
+_LENT = {
+    "admin/test_composed.py": "events",
+    "failover/test_cuts.py": "fleet",
+    "fleet/test_failpoints.py": "processes",
+    "fleet/test_looking.py": "cli",
+    "guard/test_forbidden_calls.py": "lint",
+    "guard/test_allowed_calls.py": "lint",
+}
 _registries: dict[str, Registry] = {}
 
 
 def _use_registry_of(path: Path) -> None:
     # The tests of the CLI load the same application files again and again, those of events and of
     # processes share workflows: each of these folders has one.
-    key = path.parent if path.parent.name in _SHARING else path
-    if path.name == "test_composed.py":  # of admin, and uses what the tests of events have
-        key = path.parents[1] / "events"
-    if path.name in {
-        "test_forbidden_calls.py",
-        "test_allowed_calls.py",
-    }:  # of the guard: they run what the tests of the lint only read
-        key = path.parents[1] / "lint"
+    where = _LENT.get(f"{path.parent.name}/{path.name}")
+    key = Path(__file__).parent / where if where else path.parent if path.parent.name in _SHARING else path
     own = _registries.setdefault(str(key), Registry())
     registry.become(own)
 

@@ -22,10 +22,11 @@ def test_a_worker_says_where_it_works_without_the_password() -> None:
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_an_older_schema_is_migrated_only_if_somebody_says_so(allowed: bool) -> None:
-    """As for a SQLite file: a migration cannot be taken back, and workers of an older perdure may be at work."""
+    """As for a SQLite file: a migration cannot be taken back, and workers of an older perdure may be at work. Looking
+    never migrates."""
     with click.Context(click.Command("worker")) as context:
         context.meta[MIGRATE] = allowed
-        for options in ({"create": True}, {"create": False, "look": True}):
+        for options, may in (({"create": True}, allowed), ({"create": False, "look": True}, False)):
             store = find_store(URL, **options)
             assert isinstance(store, PostgresStore)
-            assert store._may_migrate is allowed
+            assert store._may_migrate is may

@@ -101,7 +101,9 @@ def dump(path: Path) -> Dump:
         migrate(session, str(path))
         assert session.rows("PRAGMA integrity_check") == [("ok",)]
         assert session.rows("PRAGMA foreign_key_check") == []
-        tables = session.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        tables = session.rows(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'identity'"
+        )
         ids = dict(session.rows("SELECT key, id FROM runs"))
         return {str(name): _rows(session, str(name), ids) for (name,) in tables}
     finally:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from mutations.sql_mutants import Mutant
-from perdure.store.model import CLAIMABLE, Status
+from mutations.sql_mutants import STATUSES, Mutant
+from perdure.store.model import CLAIMABLE
 
 
 class Reason(NamedTuple):
@@ -96,7 +96,7 @@ EQUIVALENT: Mapping[str, Reason] = {
             "`lifecycle.pause` has looked, in the same transaction",
             "SELECT status IN ('pending', 'running', 'waiting') FROM runs WHERE key = ?3",
         )
-        for change in ("always", *(f"also '{status}' in" for status in Status if status not in CLAIMABLE))
+        for change in ("always", *(f"also '{status}' in" for status in STATUSES if status not in CLAIMABLE))
     },
     "claim_trusted: also 'completed' in status IN ('pending', 'running', 'waiting') (no. 2)": _ENDED_BY_A_RECORD,
     "claim_trusted: also 'failed' in status IN ('pending', 'running', 'waiting') (no. 2)": _ENDED_BY_A_RECORD,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mutations.sql_equivalents import Reason
-from mutations.sql_mutants import Mutant
-from perdure.store.model import CLAIMABLE, Status
+from mutations.sql_mutants import STATUSES, Mutant
+from perdure.store.model import CLAIMABLE
 
 _ALWAYS = "SELECT true"
 _FIRST_GENERATION = Reason("generations begin with 1", "SELECT coalesce(min(generation), 1) >= 1 FROM runs")
@@ -43,7 +43,7 @@ EQUIVALENT_ON_POSTGRES: Mapping[str, Reason] = {
     **{f"lane_step_here: not '{status}' in {_STATUSES}": _HAS_NOT_MOVED for status in ("pending", "waiting")},
     **{
         f"lane_step_here: also '{status}' in {_STATUSES}": _HAS_NOT_MOVED
-        for status in Status
+        for status in STATUSES
         if status not in CLAIMABLE
     },
     "wake_run: >= in coalesce(ready_at, suspect_at) > 0": Reason(

@@ -61,19 +61,22 @@ _TOKEN = re.compile(
 #: What ends a WHERE or an ON at its own depth.
 _ENDS = frozenset({
     "ORDER", "GROUP", "LIMIT", "OFFSET", "RETURNING", "UNION", "WHERE", "THEN", ";", "DO", "FROM", "FOR", "JOIN",
-    "CROSS",
+    "CROSS", "LEFT",
 })  # fmt: skip
 _COMPARISONS: Mapping[str, Sequence[str]] = {
     "=": (">=", "<="), "<": ("<=",), ">": (">=",), "<=": ("<",), ">=": (">",), "<>": ("<", ">"),
 }  # fmt: skip
 #: Columns that fences look at.
 _FENCED = frozenset({"epoch", "generation", "next_seq", "status", "owner", "watched", "last_item", "finished_at"})
-_STATUSES = [str(status) for status in Status]
+#: Without those of runs that move, which no worker has: a turn has no epoch that would fit.
+STATUSES = [status for status in Status if status not in (Status.MOVED, Status.ARRIVING)]
 
 
 def mutants(statements: Mapping[str, str] = SQL, dialect: Dialect = SQLITE) -> Iterator[Mutant]:
     """All of them, in the order of the file."""
     for name, text in statements.items():
+        if name in _OF_MOVES:
+            continue
         seen: dict[str, int] = {}
         for change, mutated in _Statement(text, dialect).mutations():
             seen[change] = seen.get(change, 0) + 1
@@ -89,6 +92,8 @@ def fences(statements: Mapping[str, str] = SQL, dialect: Dialect = SQLITE) -> li
     return [one for one in found if one.statement in guards]
 
 
+#: Triggers that close a store which moves: tests/moving is for them.
+_OF_MOVES = frozenset({"refuse_changes", "allow_changes"})
 _GUARD = re.compile(r"\b(epoch|generation|next_seq|owner|watched|last_item)\b")
 _CHANGES_RUNS = re.compile(r"UPDATE runs|DELETE FROM (runs|journal)")
 
@@ -177,7 +182,7 @@ class _Statement:
         closing = self._closes(opening)
         tokens = self._tokens
         members = [token.text for token in tokens[opening + 1 : closing] if token.text != ","]
-        others = [f"'{status}'" for status in _STATUSES if f"'{status}'" not in members]
+        others = [f"'{status}'" for status in STATUSES if f"'{status}'" not in members]
         for member in members:
             left = ", ".join(one for one in members if one != member)
             yield f"not {member} in {said}", self._replaced(tokens[opening].start, tokens[closing].end, f"({left})")
