@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# One more than there are cores: tests of a fleet wait for leases and kills, while the others compute.
+PROCESSES ?= $(shell expr `nproc 2>/dev/null || echo 2` + 1)
 
 # Where the tests keep their files: in memory where that can be had. They kill processes, not machines, so that nothing they
 # write has to reach a disk; and what power cuts leave is tested on a disk of their own (tests/io_faults/disk.py).
@@ -27,8 +29,8 @@ demo: $(STAMP) ## a fleet of orders, a kill -9 in the middle, and nothing lost
 demo-fleet: $(STAMP) ## three workers on a PostgreSQL that it starts: one is killed, one stopped; who had which run when
 	@PYTHONPATH=tests $(BIN)/python -m support.demo_fleet
 
-test: $(STAMP) ## the suite in memory and on SQLite, in parallel; then, without the fast path, what that has a part in
-	PERDURE_TEST_STORES=memory,sqlite $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long"
+test: $(STAMP) ## the suite in memory, on SQLite and in part on PostgreSQL, with a fleet; then what the fast path has a part in, without it
+	PERDURE_TEST_STORES=memory,sqlite,postgres PERDURE_TEST_POSTGRES_EVERY=20 $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -q -m "not long"
 	PERDURE_TEST_STORES=memory,sqlite PERDURE_FASTLANE=off $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not long" tests/steps tests/races tests/children
 
 test-postgres: $(STAMP) ## every test of behaviour on PostgreSQL too, which the tests start by themselves; and a fleet
