@@ -24,7 +24,7 @@ from perdure.store.postgres import PostgresStore, health_vacuum
 from support.effects import Effects
 from support.lives import run_async, until
 from support.own_server import OwnServer
-from support.postgres import server
+from support.postgres import has_pooler, server
 
 
 @pytest.fixture
@@ -232,6 +232,7 @@ def test_what_a_pooler_is_between_is_said(own: OwnServer) -> None:
     assert diagnosis(own.url(schema="work", prepare="off")).level is Level.OK
 
 
+@pytest.mark.skipif(not has_pooler(), reason="PgBouncer is not installed: `make setup-servers`")
 def test_a_real_pooler_is_recognised_and_that_it_does_not_push() -> None:
     """FAULTS B17: PgBouncer in transaction mode, at every look: that a session hears itself there is no proof."""
     url = server(pooled=True).url(server(pooled=True).fresh_schema())

@@ -17,20 +17,11 @@ from perdure.store.postgres.watch import channel_of
 from perdure.testing.store.kit import create, row_of
 from support.effects import Effects
 from support.lives import STORES, run_async, until
-from support.postgres import NoServer, find_pooler, server
-
-
-def _is_missing() -> bool:
-    try:
-        find_pooler()
-    except NoServer:
-        return True
-    return False
-
+from support.postgres import has_pooler, server
 
 pytestmark = [
     pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is left out of this run"),
-    pytest.mark.skipif(_is_missing(), reason="PgBouncer is not installed: `make setup-servers`"),
+    pytest.mark.skipif(not has_pooler(), reason="PgBouncer is not installed: `make setup-servers`"),
 ]
 
 

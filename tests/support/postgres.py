@@ -402,6 +402,14 @@ def find_pooler() -> str:
     return found
 
 
+def has_pooler() -> bool:
+    try:
+        find_pooler()
+    except NoServer:
+        return False
+    return True
+
+
 def find_programs(version: int) -> Path:
     """The folder with `postgres` and `initdb` of a version."""
     names = {18: "pginstall18", 16: "pginstall"}

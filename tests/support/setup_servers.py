@@ -32,6 +32,8 @@ def install(packages: list[str]) -> bool:
         print(f"there is no apt-get here to install {' and '.join(packages)} with.")
         return False
     before = [] if os.geteuid() == 0 else ["sudo"]
+    # A new machine may know no package, or an old list of them.
+    subprocess.run([*before, "apt-get", "update", "-q"], check=False, stdout=subprocess.DEVNULL)
     command = [*before, "apt-get", "install", "-y", "--no-install-recommends", *packages]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     return subprocess.run(command, env=environment, check=False).returncode == 0
