@@ -20,7 +20,7 @@ def test_three_hundred_cuts_around_start_and_send() -> None:
     assert port is not None
 
     async def main() -> None:
-        with CuttingProxy(port, 0.25, seed=7, cuts_max=CUTS) as proxy:
+        with CuttingProxy(port, 0.15, seed=7, cuts_max=CUTS) as proxy:
             cut = await cut_around_commits(url, url.replace(f":{port}/", f":{proxy.port}/"), proxy, clients=3)
         assert min(proxy.cuts[BEFORE], proxy.cuts[AFTER]) > CUTS / 4
         assert cut.starts_repeated > 0, "no caller ever heard of a cut: the test shows nothing"
