@@ -11,8 +11,7 @@ import pytest
 
 from io_faults.disk import Disk, State, put
 from perdure import Engine, event, receive, step, workflow
-from perdure.store.sql import inline_commit
-from perdure.store.sqlite import SQLiteStore, bulk, writer
+from perdure.store.sqlite import SQLiteStore, bulk, inline_commit, writer
 from support.lives import run_async
 
 RUNS = 40

@@ -12,8 +12,7 @@ import pytest
 
 from perdure import Engine, step, workflow
 from perdure.errors import Stuck
-from perdure.store.sql import inline_commit
-from perdure.store.sqlite import SQLiteStore
+from perdure.store.sqlite import SQLiteStore, inline_commit
 from support.lives import run_async
 
 _tasks: dict[str, Any] = {}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure.store.sql import inline_commit, job_thread
-from perdure.store.sqlite import SQLiteStore, wal
+from perdure.store.sql import job_thread
+from perdure.store.sqlite import SQLiteStore, inline_commit, wal
 from perdure.store.sqlite.session import Session
 from perdure.testing.store.batches import create_many
 from stores.store_kit import accept, create, row_of, step_row, turn

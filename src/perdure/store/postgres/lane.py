@@ -13,7 +13,6 @@ what became of it is found by repeating it.
 from __future__ import annotations
 
 import asyncio
-import select
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -28,7 +27,6 @@ from perdure.store.postgres.batches import Batch
 from perdure.store.postgres.connection import Connection, fault_of, local_settings_of, log, one_line
 from perdure.store.postgres.faults import Fault
 from perdure.store.postgres.queries import SQL
-from perdure.store.sql.inline_commit import InlineCommit
 from perdure.store.turn import NO_EFFECTS, Created, Creation, Turn
 
 
@@ -45,14 +43,6 @@ class Request(NamedTuple):
             return self.turns[0].worker
         return None
 
-
-#: So long the loop's thread waits for an answer. What takes longer is slow, and takes at most a twentieth of
-#: the loop's time: a server next door answers in a fifth of it.
-INLINE_WAIT_SECONDS_MAX: Final = 0.001
-#: So few turns are waited for: more of them gather the next group meanwhile.
-_ALONE_MAX: Final = 4
-#: `select` knows no higher descriptors.
-_SELECT_MAX: Final = 1024
 
 _LOCAL_SETTINGS: Final = SQL["local_settings"].encode()
 
@@ -84,7 +74,6 @@ class Lane:
         #: Called after each group that was committed here.
         self._committed = committed
         self._loop = asyncio.get_running_loop()
-        self._inline = InlineCommit(INLINE_WAIT_SECONDS_MAX)
         self._waiting: list[Request] = []
         self._group: list[Request] = []
         self._batches: list[Batch] = []
@@ -134,21 +123,7 @@ class Lane:
         self._waiting.append(request)
         if not self._group:
             self._send()
-            if len(turns) + len(creations) <= _ALONE_MAX and self._inline.is_welcome(self._loop):
-                self._wait_here(request.future)
         return request.future
-
-    def _wait_here(self, future: asyncio.Future[Any]) -> None:
-        """Wait a moment for the answer, which saves three rounds of an event loop that has nothing else to do. Nothing
-        is different if it does not come in time (docs/decisions/0148-wait-on-the-loop-for-a-lone-answer.md)."""
-        if self._is_writing or self._socket >= _SELECT_MAX or not self._inline.may_answer_at_once():
-            return
-        self._inline.begin()
-        until = time.monotonic() + INLINE_WAIT_SECONDS_MAX
-        while self.is_open and not future.done() and (left := until - time.monotonic()) > 0:
-            if select.select((self._socket,), (), (), left)[0]:
-                self._readable()
-        self._inline.end()
 
     def _send(self) -> None:
         """Begin with the next group."""

@@ -16,10 +16,10 @@ import apsw
 
 from perdure.errors import StoreError, StoreLost
 from perdure.limits import SQLITE_BUSY_SECONDS, SQLITE_GROUP_JOBS_MAX
-from perdure.store.sql.inline_commit import InlineCommit
 from perdure.store.sql.job_thread import Job, Outcome
 from perdure.store.sqlite import bulk, group_commit
 from perdure.store.sqlite.connection_thread import ConnectionThread
+from perdure.store.sqlite.inline_commit import InlineCommit
 from perdure.store.sqlite.pace import Yielding
 from perdure.store.sqlite.presence import Presence
 from perdure.store.sqlite.queries import SQL

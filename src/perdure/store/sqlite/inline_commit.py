@@ -1,9 +1,8 @@
-"""When the loop's own thread makes a small commit, or waits for it.
+"""When a small job is committed on the loop's own thread.
 
 Waking the writer's thread and then the loop costs about 150 microseconds where an fsync takes 200, so a small job that
-finds the writer idle and its own loop with nothing else to do is committed on the spot; an answer of a server is waited
-for on the spot. The loop is unresponsive for the length of one fsync, so this stops for a while when commits are slow,
-and never waits for a lock.
+finds the writer idle and its own loop with nothing else to do is committed on the spot. The loop is unresponsive for
+the length of one fsync, so this stops for a while when the disk is slow, and never waits for a lock.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ INLINE_STREAK_MAX: Final = 4
 class InlineCommit:
     """Whether the loop's thread can afford a commit, by what the last ones took."""
 
-    __slots__ = ("_began", "_owed_until", "_seconds_max", "_streak")
+    __slots__ = ("_began", "_owed_until", "_streak")
 
-    def __init__(self, seconds_max: float | None = None) -> None:
-        """`seconds_max`: a commit that takes longer is a slow one. By default `INLINE_SECONDS_MAX`."""
-        self._seconds_max = seconds_max
+    def __init__(self) -> None:
         #: Until when the loop's thread is owed time without slow commits.
         self._owed_until = 0.0
         self._streak = 0
@@ -50,8 +47,7 @@ class InlineCommit:
     def end(self) -> None:
         """It is over."""
         ended = time.monotonic()
-        seconds_max = INLINE_SECONDS_MAX if self._seconds_max is None else self._seconds_max
-        if (seconds := ended - self._began) > seconds_max:
+        if (seconds := ended - self._began) > INLINE_SECONDS_MAX:
             self._owed_until = max(self._owed_until, ended) + seconds * INLINE_PAUSE_FACTOR
 
     def may_answer_at_once(self) -> bool:
