@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,8 @@ def test_the_unit_says_what_it_has_to() -> None:
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     """With a program that is there in the place of the worker."""
     copy = tmp_path / "perdure-worker@shop.service"
-    text = UNIT.read_text().replace("/opt/perdure/bin/perdure", sys.executable).replace("/opt/perdure", str(tmp_path))
+    program = str(shutil.which("true"))  # of which the path has no spaces, as that of this checkout may have
+    text = UNIT.read_text().replace("/opt/perdure/bin/perdure", program).replace("/opt/perdure", str(tmp_path))
     copy.write_text(text)
     done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
