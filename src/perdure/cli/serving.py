@@ -81,9 +81,14 @@ async def serve(
         if supervision is not None and not isinstance(error, StoreUnavailable):
             supervision.tell("refused")
         raise
-    log("ready", pid=os.getpid(), store=store_name(engine.store), workflows=workflows)
-    if supervision is not None:
-        supervision.tell("ready")
+    try:
+        log("ready", pid=os.getpid(), store=store_name(engine.store), workflows=workflows)
+        if supervision is not None:
+            supervision.tell("ready")
+    except BrokenPipeError:
+        if supervision is None:
+            raise
+        # The supervisor is gone already: its lifeline says so, and the worker leaves in order.
     await _until_told(signals, engine, grace, log)
 
 
